@@ -1,0 +1,77 @@
+"""A zoo of tiny random Hugging Face models, one per family, for the contract tests.
+
+`FAMILIES` are those with softmax attention over the sequence, `REFUSED` those without, `MISSING` those that the
+installed transformers does not have. `python -m tests.zoo` checks them all. Nothing here touches the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from .audio import AUDIO
+from .decoders import DECODERS
+from .inputs import singles
+from .refused import REFUSED_SPECS
+from .spec import Spec
+from .text import TEXT
+from .vision import VISION
+
+__all__ = ["FAMILIES", "FLOAT32_ONLY", "MANDATORY", "MISSING", "REFUSED", "Family", "build", "singles"]
+
+Built = tuple[PreTrainedModel, dict[str, Tensor]]
+
+MANDATORY = frozenset(
+    "albert bart beit bert camembert clip_text_model clip_vision_model data2vec-audio data2vec-text"
+    " data2vec-vision deberta deberta-v2 deit dinov2 dinov3_vit distilbert electra ernie esm eurobert gpt2 hubert"
+    " layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta roberta-prelayernorm"
+    " roformer siglip_vision_model squeezebert t5 vit wav2vec2 wav2vec2-stable wavlm whisper xlm xlm-roberta"
+    " xlnet".split()
+)
+
+# Their masks overflow in float64 (transformers 5.22).
+FLOAT32_ONLY = frozenset({"prophetnet", "xglm"})
+
+
+@dataclass(frozen=True)
+class Family:
+    """One instrumentable family. `build()` gives (model, inputs): float32, eval mode, random weights."""
+
+    name: str
+    model_type: str
+    modality: str
+    build: Callable[..., Built]
+    padded: bool
+    mandatory: bool
+
+
+def _family(name: str, spec: Spec) -> Family:
+    return Family(name, spec.model_type, spec.modality, spec.build, spec.padded, name in MANDATORY)
+
+
+_SPECS = {**TEXT, **VISION, **AUDIO, **DECODERS}
+MISSING: dict[str, str] = {
+    name: reason
+    for name, spec in {**_SPECS, **{name: spec for name, (spec, _) in REFUSED_SPECS.items()}}.items()
+    if (reason := spec.missing()) is not None
+}
+FAMILIES: dict[str, Family] = {n: _family(n, s) for n, s in sorted(_SPECS.items()) if n not in MISSING}
+REFUSED: dict[str, tuple[Callable[..., Built], str]] = {
+    name: (spec.build, reason) for name, (spec, reason) in REFUSED_SPECS.items() if name not in MISSING
+}
+
+
+def build(
+    name: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    attn_implementation: str | None = None,
+) -> Built:
+    """The tiny model called `name`, instrumentable or refused, and its inputs."""
+    make = FAMILIES[name].build if name in FAMILIES else REFUSED[name][0]
+    return make(dtype=dtype, seed=seed, attn_implementation=attn_implementation)

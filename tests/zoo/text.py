@@ -1,0 +1,45 @@
+"""Text encoders, alone or as the encoder half of a sequence-to-sequence model."""
+
+from __future__ import annotations
+
+from . import inputs as I
+from .rows import plain, seq2seq, text
+from .spec import Spec
+
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
+
+TEXT: dict[str, Spec] = {
+    **plain(text, "bert bert-generation camembert data2vec-text distilbert ernie eurobert gte ibert"),
+    **plain(text, "jina_embeddings_v3 megatron-bert mpnet nomic_bert roberta roberta-prelayernorm roformer"),
+    **plain(text, "splinter ultrabert visual_bert xlm-roberta xlm-roberta-xl tipsv2_text_model"),
+    "albert": text("albert", embedding_size=16),
+    "big_bird": text("big_bird", attention_type="original_full"),
+    "bros": text("bros", inputs=I.bros, hidden_size=64),
+    "clip_text_model": text("clip_text_model", cls="CLIPTextModel"),
+    "deberta": text("deberta", max_relative_positions=-1, position_biased_input=False, **_DISENTANGLED),
+    "deberta-v2": text(
+        "deberta-v2",
+        max_relative_positions=-1,
+        position_buckets=4,
+        position_biased_input=False,
+        norm_rel_ebd="layer_norm",
+        **_DISENTANGLED,
+    ),
+    "dpr": text("dpr", cls="DPRQuestionEncoder"),
+    "electra": text("electra", embedding_size=16),
+    "esm": text("esm", position_embedding_type="rotary", token_dropout=False, mask_token_id=3),
+    "flaubert": text("flaubert", max_position_embeddings=64),
+    "layoutlm": text("layoutlm", inputs=I.boxed, max_2d_position_embeddings=64),
+    "mobilebert": text("mobilebert", embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16),
+    "modernbert": text("modernbert", num_hidden_layers=4, local_attention=16),
+    "rembert": text("rembert", input_embedding_size=16, output_embedding_size=32),
+    "squeezebert": text("squeezebert"),
+    "tapas": text("tapas", inputs=I.tapas, type_vocab_sizes=[3, 8, 8, 2, 8, 8, 4]),
+    "xlm": text("xlm"),
+    "xlnet": text("xlnet"),
+    "t5": text("t5", cls="T5EncoderModel"),
+    "mt5": text("mt5", cls="MT5EncoderModel"),
+    "umt5": text("umt5", cls="UMT5EncoderModel"),
+    **plain(seq2seq, "bart mbart mvp plbart blenderbot blenderbot-small m2m_100 marian pegasus prophetnet"),
+    "bigbird_pegasus": seq2seq("bigbird_pegasus", attention_type="original_full"),
+}
