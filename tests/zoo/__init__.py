@@ -1,7 +1,8 @@
 """A zoo of tiny random Hugging Face models, one per family, for the contract tests.
 
-`FAMILIES` are those with softmax attention over the sequence, `REFUSED` those without, `MISSING` those that the
-installed transformers does not have. `python -m tests.zoo` checks them all. Nothing here touches the network.
+`FAMILIES` are those with softmax attention over the sequence, `REFUSED` those without, `MISSING` those that
+the installed transformers does not have, `PECULIAR` what a test must know of some of the first. `python -m
+tests.zoo` checks them all. Nothing here touches the network.
 """
 
 from __future__ import annotations
@@ -19,20 +20,37 @@ from .inputs import singles
 from .refused import REFUSED_SPECS
 from .spec import Spec
 from .text import TEXT
+from .towers import TOWERS
 from .vision import VISION
 
-__all__ = ["FAMILIES", "FLOAT32_ONLY", "MANDATORY", "MISSING", "REFUSED", "Family", "build", "singles"]
+__all__ = [
+    "FAMILIES",
+    "FLOAT32_ONLY",
+    "MANDATORY",
+    "MISSING",
+    "PECULIAR",
+    "REFUSED",
+    "Family",
+    "build",
+    "singles",
+]
 
 Built = tuple[PreTrainedModel, dict[str, Tensor]]
 
 MANDATORY = frozenset(
     "albert bart beit bert camembert clip_text_model clip_vision_model data2vec-audio data2vec-text"
-    " data2vec-vision deberta deberta-v2 deit dinov2 dinov3_vit distilbert electra ernie esm eurobert gpt2 hubert"
-    " layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta roberta-prelayernorm"
+    " data2vec-vision deberta deberta-v2 deit dinov2 dinov3_vit distilbert electra ernie esm eurobert gpt2"
+    " hubert layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta roberta-prelayernorm"
     " roformer siglip_vision_model squeezebert t5 vit wav2vec2 wav2vec2-stable wavlm whisper xlm xlm-roberta"
     " xlnet".split()
 )
 
+PECULIAR: dict[str, str] = {
+    "diffllama": "two attentions per layer, the second subtracted",
+    "hrm_text": "its layers run several times in one forward",
+    "lilt": "two attentions per layer, one per stream",
+    "longcat_flash": "two attentions per layer, one after the other",
+}
 # Their masks overflow in float64 (transformers 5.22).
 FLOAT32_ONLY = frozenset({"prophetnet", "xglm"})
 
@@ -53,7 +71,7 @@ def _family(name: str, spec: Spec) -> Family:
     return Family(name, spec.model_type, spec.modality, spec.build, spec.padded, name in MANDATORY)
 
 
-_SPECS = {**TEXT, **VISION, **AUDIO, **DECODERS}
+_SPECS = {**TEXT, **TOWERS, **VISION, **AUDIO, **DECODERS}
 MISSING: dict[str, str] = {
     name: reason
     for name, spec in {**_SPECS, **{name: spec for name, (spec, _) in REFUSED_SPECS.items()}}.items()

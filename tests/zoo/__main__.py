@@ -32,7 +32,7 @@ def main(names: list[str]) -> int:
         print(_line(kind, report), flush=True)
         counts[kind] = counts.get(kind, 0) + 1
         broken += [name] if report.error else []
-    for name in [] if names else REFUSED:
+    for name in () if names else REFUSED:
         print(_line("refused", examine(name)), REFUSED[name][1], flush=True)
     print(f"families {counts}, refused {len(REFUSED)}, broken {broken}")
     print("missing", *(f"\n  {name}: {reason}" for name, reason in MISSING.items()))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
 
 from . import FAMILIES, FLOAT32_ONLY, build, singles
+from .spec import LAYERS, VOCAB
 
 _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 
@@ -36,7 +38,7 @@ class SquareAttention(TorchFunctionMode):
         return out
 
     def _saw(self, queries: int, keys: int) -> None:
-        if queries == 1 < keys:  # the pooling head after the last layer
+        if queries == 1 < keys or keys == VOCAB:  # the pooling head after the last layer, or a vocabulary
             return
         self.total += 1
         if queries == keys or keys == queries + 1:  # one more: an attention sink
@@ -79,17 +81,19 @@ def changed(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def examine(name: str) -> Report:
-    """Build, run in both precisions, and measure."""
+    """Build, run (in both precisions if the family is not to be refused), and measure."""
     try:
         start = time.perf_counter()
         model, inputs = build(name)
         with SquareAttention() as seen:
             out = first(model, inputs)
-        seconds = time.perf_counter() - start
+        report = Report(name, tuple(out.shape), _attentions(seen), seconds=time.perf_counter() - start)
+        faults = _faults(name, model, inputs, out, seen) if name in FAMILIES else {}
         gap = padding_gap(model, inputs, out) if name in FAMILIES and FAMILIES[name].padded else 0.0
-        double = out.double() if name in FLOAT32_ONLY else first(*build(name, dtype=torch.float64))
-        report = Report(name, tuple(out.shape), _attentions(seen), gap, seconds)
-        return _judge(report, model, inputs, out, double)
+        faults |= {"not finite": not torch.isfinite(out).all()}
+        faults |= {"padding leaks": gap > 1e-5 * max(1.0, out.abs().max().item())}
+        error = "; ".join(fault for fault, bad in faults.items() if bad) or None
+        return replace(report, padding=gap, error=error)
     except Exception as error:  # the table must go on
         return Report(name, error=f"{type(error).__name__}: {str(error)[:150]}".replace("\n", " "))
 
@@ -99,18 +103,15 @@ def _attentions(seen: SquareAttention) -> str:
     return f"{len(seen.square)}/{seen.total} of {sizes}"
 
 
-def _judge(report: Report, model: Any, inputs: Any, out: Tensor, double: Tensor) -> Report:
-    square, total = map(int, report.attentions.split(" ")[0].split("/"))
-    faults = {
-        "not finite": not torch.isfinite(out).all(),
+def _faults(name: str, model: Any, inputs: Any, out: Tensor, seen: SquareAttention) -> dict[str, bool]:
+    double = out.double() if name in FLOAT32_ONLY else first(*build(name, dtype=torch.float64))
+    return {
+        "not a PreTrainedModel": not isinstance(model, PreTrainedModel),
+        f"config says {model.config.model_type}": model.config.model_type != FAMILIES[name].model_type,
         "blind to its inputs": torch.equal(out, first(model, changed(inputs))),
         "not float64": double.dtype != torch.float64,
-        f"precisions differ by {(double - out).abs().max():.1e}": not torch.allclose(
-            double.float(), out, rtol=1e-3, atol=1e-3
-        ),
-        "padding leaks": report.padding > 1e-5 * max(1.0, out.abs().max().item()),
-        "no square attention": not square,
-        "other attention too": square < total,
+        "precisions differ": not torch.allclose(double.float(), out, rtol=1e-3, atol=1e-3),
+        "too few square attentions": len(seen.square) < LAYERS,
+        "other attention too": len(seen.square) < seen.total,
+        "several lengths": len(set(seen.square)) > 1,
     }
-    error = "; ".join(fault for fault, bad in faults.items() if bad) or None
-    return Report(report.name, report.shape, report.attentions, report.padding, report.seconds, error)

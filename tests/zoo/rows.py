@@ -37,9 +37,10 @@ def audio(model_type: str, *, inputs=I.wave, cls: str | None = None, part=None, 
     return Spec(model_type, "audio", inputs, config, cls, part)
 
 
-def plain(kind: Any, model_types: str) -> dict[str, Spec]:
-    """Rows that need nothing but their names, given as one string."""
-    return {name: kind(name) for name in model_types.split()}
+def plain(kind: Any, names: str) -> dict[str, Spec]:
+    """Rows that need nothing but a name, or `name=Class` where AutoModel does not know the class."""
+    pairs = (name.partition("=") for name in names.split())
+    return {name: kind(name, cls=cls) if cls else kind(name) for name, _, cls in pairs}
 
 
 def encoder(model: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class Spec:
     def missing(self) -> str | None:
         """Why the installed transformers cannot build this row, or None."""
         if self.cls is not None:
-            found = getattr(transformers, self.cls, None)
+            found = _find(self.cls)
             if found is None or "dummy" in found.__module__:
                 return f"transformers {transformers.__version__} has no usable {self.cls}"
             return None
@@ -99,9 +100,7 @@ class Spec:
         options = {} if attn_implementation is None else {"attn_implementation": attn_implementation}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            factory = (
-                AutoModel.from_config if self.cls is None else getattr(transformers, self.cls)._from_config
-            )
+            factory = AutoModel.from_config if self.cls is None else _find(self.cls)._from_config
             model = factory(config, **options)
             inputs = self.inputs(config)
         model = (self.part(model) if self.part else model).float()
@@ -111,6 +110,18 @@ class Spec:
 
 
 def _config_class(spec: Spec) -> Any:
-    if spec.cls is not None:
-        return getattr(transformers, spec.cls).config_class
+    if spec.cls is not None and spec.model_type not in CONFIG_MAPPING_NAMES:
+        return _find(spec.cls).config_class
     return type(AutoConfig.for_model(spec.model_type))
+
+
+def _find(cls: str) -> Any:
+    """A class that transformers exports, or `folder.Class` for one that stays in its modeling file."""
+    folder, _, name = cls.rpartition(".")
+    if not folder:
+        return getattr(transformers, name, None)
+    try:
+        module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    except ImportError:
+        return None
+    return getattr(module, name, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import inputs as I
-from .rows import plain, seq2seq, text
+from .rows import encoder, plain, seq2seq, text
 from .spec import Spec
 
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
@@ -37,9 +37,58 @@ TEXT: dict[str, Spec] = {
     "tapas": text("tapas", inputs=I.tapas, type_vocab_sizes=[3, 8, 8, 2, 8, 8, 4]),
     "xlm": text("xlm"),
     "xlnet": text("xlnet"),
+    "esmc": text("esmc", num_key_value_heads=4),
+    "layoutlmv3": text(
+        "layoutlmv3",
+        inputs=I.boxed,
+        coordinate_size=4,
+        shape_size=8,
+        max_2d_position_embeddings=64,
+        rel_pos_bins=8,
+        rel_2d_pos_bins=8,
+        max_rel_pos=16,
+        max_rel_2d_pos=16,
+    ),
+    "lilt": text("lilt", inputs=I.boxed, hidden_size=48, max_2d_position_embeddings=64),
+    "luke": text("luke", entity_vocab_size=20, entity_emb_size=16),
+    "markuplm": text(
+        "markuplm",
+        max_depth=4,
+        xpath_unit_hidden_size=8,
+        tag_pad_id=10,
+        subs_pad_id=10,
+        max_xpath_tag_unit_embeddings=16,
+        max_xpath_subs_unit_embeddings=16,
+    ),
+    "neomme": text("neomme", head_dim=16),
+    "cpmant": text(
+        "cpmant",
+        inputs=I.tokens,
+        padded=False,
+        prompt_types=3,
+        prompt_length=4,
+        segment_types=4,
+        dim_head=8,
+        dim_ff=48,
+    ),
+    "roc_bert": text(
+        "roc_bert",
+        pronunciation_vocab_size=50,
+        shape_vocab_size=50,
+        pronunciation_embed_dim=8,
+        shape_embed_dim=8,
+    ),
+    "xmod": text("xmod", default_language="en_XX", languages=["en_XX", "de_DE"]),
+    "udop": text("udop", cls="UdopEncoderModel", inputs=I.udop),
+    "switch_transformers": text(
+        "switch_transformers", cls="SwitchTransformersEncoderModel", expert_capacity=64
+    ),
     "t5": text("t5", cls="T5EncoderModel"),
     "mt5": text("mt5", cls="MT5EncoderModel"),
     "umt5": text("umt5", cls="UMT5EncoderModel"),
     **plain(seq2seq, "bart mbart mvp plbart blenderbot blenderbot-small m2m_100 marian pegasus prophetnet"),
+    "nllb-moe": seq2seq("nllb-moe", expert_capacity=64),
+    "seamless_m4t": text("seamless_m4t", cls="SeamlessM4TForTextToText", part=encoder),
+    "seamless_m4t_v2": text("seamless_m4t_v2", cls="SeamlessM4Tv2ForTextToText", part=encoder),
     "bigbird_pegasus": seq2seq("bigbird_pegasus", attention_type="original_full"),
 }

@@ -7,15 +7,15 @@ from .rows import plain, vision
 from .spec import Spec
 
 VISION: dict[str, Spec] = {
-    **plain(
-        vision,
-        "aimv2_vision_model chinese_clip_vision_model deit dinov2 dinov2_with_registers dinov3_vit dpt",
-    ),
-    **plain(vision, "ijepa internvl_vision pixio tipsv2_vision_model vit vit_msn"),
+    **plain(vision, "deit dinov2 dinov2_with_registers dinov3_vit dpt ijepa pixio vit vit_msn sapiens2"),
     "beit": vision("beit", use_relative_position_bias=True, layer_scale_init_value=0.1),
     "data2vec-vision": vision("data2vec-vision", use_relative_position_bias=True, layer_scale_init_value=0.1),
-    "clip_vision_model": vision("clip_vision_model", cls="CLIPVisionModel"),
-    "siglip_vision_model": vision("siglip_vision_model", cls="SiglipVisionModel"),
-    "mlcd_vision_model": vision("mlcd_vision_model", cls="MLCDVisionModel"),
     "vit_mae": vision("vit_mae", inputs=I.noisy, mask_ratio=0.0),
+    "yolos": vision("yolos", image_size=[16, 16], num_detection_tokens=3),
+    "videomae": vision("videomae", inputs=I.video(2), num_frames=2, tubelet_size=1, patch_size=8),
+    "vivit": vision("vivit", inputs=I.video(2), num_frames=2, tubelet_size=[1, 8, 8]),
+    "mgp-str": vision("mgp-str", cls="MgpstrModel", image_size=[16, 16], mlp_ratio=2.0, max_token_length=5),
+    "vilt": vision("vilt", inputs=I.vilt),
+    "radio": vision("radio"),
+    "imagegpt": vision("imagegpt", inputs=I.tokens),
 }
