@@ -1,0 +1,30 @@
+"""Writes a trained model as the folder that `from_pretrained` opens offline."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from corpus import CUE_FILE, HELDOUT_RULE, BoxData, is_heldout
+
+
+def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Weights in float16 to halve the package; the config says float32, so that loading widens them."""
+    model = copy.deepcopy(model).to(torch.float16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    file = folder / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["dtype"] = "float32"
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def write_heldout(data: BoxData, folder: Path) -> None:
+    """The rows an evaluation may use, by index and by rule, so that it need not import this script."""
+    rows = [index for index, pair in enumerate(data.cues) if is_heldout(pair)]
+    entry = {"file": CUE_FILE, "rows_in_file": len(data.cues), "rule": HELDOUT_RULE, "heldout_rows": rows}
+    (folder / "heldout.json").write_text(json.dumps(entry) + "\n", encoding="utf-8")
