@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -24,6 +26,7 @@ from .towers import TOWERS
 from .vision import VISION
 
 __all__ = [
+    "EAGER_DIFFERS",
     "FAMILIES",
     "FLOAT32_ONLY",
     "MANDATORY",
@@ -40,9 +43,9 @@ Built = tuple[PreTrainedModel, dict[str, Tensor]]
 MANDATORY = frozenset(
     "albert bart beit bert camembert clip_text_model clip_vision_model data2vec-audio data2vec-text"
     " data2vec-vision deberta deberta-v2 deit dinov2 dinov3_vit distilbert electra ernie esm eurobert gpt2"
-    " hubert layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta roberta-prelayernorm"
-    " roformer siglip_vision_model squeezebert t5 vit wav2vec2 wav2vec2-stable wavlm whisper xlm xlm-roberta"
-    " xlnet".split()
+    " hubert layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta roberta-"
+    " prelayernorm roformer siglip_vision_model squeezebert t5 vit wav2vec2 wav2vec2-stable wavlm whisper"
+    " xlm xlm-roberta xlnet".split()
 )
 
 PECULIAR: dict[str, str] = {
@@ -51,8 +54,22 @@ PECULIAR: dict[str, str] = {
     "lilt": "two attentions per layer, one per stream",
     "longcat_flash": "two attentions per layer, one after the other",
 }
-# Their masks overflow in float64 (transformers 5.22).
-FLOAT32_ONLY = frozenset({"prophetnet", "xglm"})
+# Eager and sdpa compute different things (ALiBi added twice; causal in one only): transformers' own doing.
+EAGER_DIFFERS = frozenset({"falcon-alibi", "phi4_multimodal_vision"})
+# Families whose masks or experts transformers cannot compute in float64, up to the version given.
+_FLOAT32_BEFORE = {
+    "99": "prophetnet xglm kosmos_2_text_model",
+    "5": "clip_text_model clipseg_text_model groupvit_text_model metaclip_2_text_model owlv2_text_model"
+    " owlvit_text_model xclip_text_model mpt trocr open-llama"
+    " deepseek_v3 dots1 ernie4_5_moe glm4_moe longcat_flash",
+    "4.57": "biogpt gpt2 opt",
+}
+FLOAT32_ONLY = frozenset(
+    name
+    for version, names in _FLOAT32_BEFORE.items()
+    if Version(transformers.__version__) < Version(version)
+    for name in names.split()
+)
 
 
 @dataclass(frozen=True)

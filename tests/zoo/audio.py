@@ -6,6 +6,15 @@ from . import inputs as I
 from .rows import audio, encoder, plain
 from .spec import Spec
 
+_CONFORMER = {
+    "speech_encoder_layers": 2,
+    "speech_encoder_attention_heads": 4,
+    "speech_encoder_intermediate_size": 48,
+    "feature_projection_input_dim": 16,
+    "conv_depthwise_kernel_size": 3,
+    "add_adapter": False,
+}
+
 AUDIO: dict[str, Spec] = {
     **plain(audio, "data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2 wavlm"),
     "hubert-stable": audio("hubert", do_stable_layer_norm=True, feat_extract_norm="layer"),
@@ -39,7 +48,13 @@ AUDIO: dict[str, Spec] = {
         frequency_stride=4,
         time_stride=4,
     ),
-    "moonshine": audio("moonshine", inputs=I.samples(6000), part=encoder, encoder_num_key_value_heads=4),
+    "moonshine": audio(
+        "moonshine",
+        inputs=I.samples(6000),
+        part=encoder,
+        encoder_num_key_value_heads=4,
+        decoder_num_key_value_heads=4,
+    ),
     "moonshine_streaming_encoder": audio(
         "moonshine_streaming_encoder",
         cls="moonshine_streaming.MoonshineStreamingEncoder",
@@ -70,6 +85,20 @@ AUDIO: dict[str, Spec] = {
         num_stacked_frames=2,
         num_timestamp_prediction_layers=1,
         fsmn_kernel_size=3,
+    ),
+    "seamless_m4t-speech": audio(
+        "seamless_m4t",
+        cls="SeamlessM4TForSpeechToText",
+        part=encoder,
+        inputs=I.frames(12, bins_first=False),
+        **_CONFORMER,
+    ),
+    "seamless_m4t_v2-speech": audio(
+        "seamless_m4t_v2",
+        cls="SeamlessM4Tv2ForSpeechToText",
+        part=encoder,
+        inputs=I.frames(12, bins_first=False),
+        **_CONFORMER,
     ),
     "speecht5": audio(
         "speecht5", cls="SpeechT5ForSpeechToText", part=encoder, encoder_max_relative_position=8

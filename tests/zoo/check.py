@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from . import FAMILIES, FLOAT32_ONLY, build, singles
+from . import EAGER_DIFFERS, FAMILIES, FLOAT32_ONLY, build, singles
 from .spec import LAYERS, VOCAB
 
 _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
@@ -105,12 +105,15 @@ def _attentions(seen: SquareAttention) -> str:
 
 def _faults(name: str, model: Any, inputs: Any, out: Tensor, seen: SquareAttention) -> dict[str, bool]:
     double = out.double() if name in FLOAT32_ONLY else first(*build(name, dtype=torch.float64))
+    eager = first(*build(name, attn_implementation="eager"))
     return {
         "not a PreTrainedModel": not isinstance(model, PreTrainedModel),
         f"config says {model.config.model_type}": model.config.model_type != FAMILIES[name].model_type,
         "blind to its inputs": torch.equal(out, first(model, changed(inputs))),
         "not float64": double.dtype != torch.float64,
         "precisions differ": not torch.allclose(double.float(), out, rtol=1e-3, atol=1e-3),
+        "not repeatable": not torch.equal(out, first(*build(name))),
+        "eager differs": name not in EAGER_DIFFERS and not torch.allclose(eager, out, rtol=1e-3, atol=1e-3),
         "too few square attentions": len(seen.square) < LAYERS,
         "other attention too": len(seen.square) < seen.total,
         "several lengths": len(set(seen.square)) > 1,

@@ -26,10 +26,8 @@ DECODERS: dict[str, Spec] = {
     **plain(
         decoder, "nemotron persimmon smollm3 exaone4 helium arcee ernie4_5 seed_oss bitnet apertus jais2"
     ),
-    **plain(
-        decoder, "hunyuan_v1_dense hyperclovax diffllama doge cwm granite_swa modernbert-decoder molmo2_text"
-    ),
-    **plain(decoder, "nanochat moshi muse_glimmer_text qwen3_vl_text hrm_text beam flint"),
+    **plain(decoder, "hunyuan_v1_dense hyperclovax diffllama cwm granite_swa modernbert-decoder molmo2_text"),
+    **plain(decoder, "nanochat moshi muse_glimmer_text hrm_text beam flint"),
     **plain(
         decoder, "mixtral qwen2_moe qwen3_moe olmoe phimoe flex_olmo granitemoe granitemoeshared glm4_moe"
     ),
@@ -39,8 +37,9 @@ DECODERS: dict[str, Spec] = {
     **plain(
         decoder, "hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text"
     ),
-    **plain(decoder, "openai_privacy_filter qwen3_vl_moe_text solar_open inkling_text"),
+    **plain(decoder, "openai_privacy_filter solar_open inkling_text"),
     **plain(decoder, "embedding_gemma2_text gemma4_unified_text"),
+    **plain(decoder, "doge qwen3_vl_text qwen3_vl_moe_text", since="5"),
     "gpt_neo": decoder("gpt_neo", attention_types=[[["global", "local"], 1]]),
     "ctrl": decoder("ctrl", dff=48),
     "falcon-alibi": decoder(
@@ -55,20 +54,45 @@ DECODERS: dict[str, Spec] = {
     "mistral_large4_text": decoder("mistral_large4_text", **_DEEPSEEK),
     "axk1": decoder("axk1", **_DEEPSEEK),
     "dots1": decoder("dots1", **_EXPERTS),
-    "longcat_flash": decoder("longcat_flash", **_MLA, num_key_value_heads=4, expert_ffn_hidden_size=48),
-    "qwen2_vl_text": decoder("qwen2_vl_text", rope_parameters=_THREE_AXES),
-    "qwen2_5_vl_text": decoder("qwen2_5_vl_text", rope_parameters=_THREE_AXES),
-    "glm4v_text": decoder("glm4v_text", rope_parameters=_THREE_AXES),
-    "glm4v_moe_text": decoder("glm4v_moe_text", rope_parameters=_THREE_AXES),
-    "glm_ocr_text": decoder("glm_ocr_text", rope_parameters=_THREE_AXES),
-    "glm_image_text": decoder("glm_image_text", rope_parameters=_THREE_AXES),
-    "emu3_text_model": decoder("emu3_text_model", cls="Emu3TextModel"),
+    "longcat_flash": decoder(
+        "longcat_flash",
+        **_MLA,
+        num_key_value_heads=4,
+        expert_ffn_hidden_size=48,
+        zero_expert_num=2,
+        moe_topk=2,
+    ),
+    "qwen2_vl_text": decoder("qwen2_vl_text", rope_parameters=_THREE_AXES, since="5"),
+    "qwen2_5_vl_text": decoder("qwen2_5_vl_text", rope_parameters=_THREE_AXES, since="5"),
+    "glm4v_text": decoder("glm4v_text", rope_parameters=_THREE_AXES, since="5"),
+    "glm4v_moe_text": decoder("glm4v_moe_text", rope_parameters=_THREE_AXES, since="5"),
+    "glm_ocr_text": decoder("glm_ocr_text", rope_parameters=_THREE_AXES, since="5"),
+    "glm_image_text": decoder("glm_image_text", rope_parameters=_THREE_AXES, since="5"),
+    "emu3_text_model": decoder("emu3_text_model", cls="Emu3TextModel", since="5"),
     "dbrx": decoder(
         "dbrx",
         attn_config={"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
         ffn_config={"ffn_hidden_size": 48},
     ),
     "trocr": decoder("trocr", cls="TrOCRForCausalLM"),
+    **plain(decoder, "kosmos_2_text_model=kosmos2.Kosmos2TextModel"),
+    "paddleocr_vl_text": decoder(
+        "paddleocr_vl_text", cls="paddleocr_vl.PaddleOCRTextModel", rope_parameters=_THREE_AXES
+    ),
+    **plain(decoder, "qwen3_omni_moe_text=qwen3_omni_moe.Qwen3OmniMoeThinkerTextModel", since="5"),
+    **plain(decoder, "clvp_decoder=ClvpDecoder", since="5"),
+    **plain(decoder, "open-llama"),
+    "qwen2_5_omni_text": decoder(
+        "qwen2_5_omni_text", cls="Qwen2_5OmniThinkerTextModel", rope_parameters=_THREE_AXES, since="5"
+    ),
+    "hunyuan_vl_text": decoder("hunyuan_vl_text", rope_parameters=_THREE_AXES, since="5"),
+    "semantic": decoder("semantic", cls="BarkSemanticModel", input_vocab_size=100, output_vocab_size=100),
+    "gemma4_text": decoder(
+        "gemma4_text",
+        layer_types=["sliding_attention", "full_attention"],
+        vocab_size_per_layer_input=100,
+        hidden_size_per_layer_input=8,
+    ),
     "gemma3n_text": decoder(
         "gemma3n_text",
         num_hidden_layers=4,

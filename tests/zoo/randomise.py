@@ -8,7 +8,8 @@ import re
 import torch
 from torch import Tensor, nn
 
-_SCALES = re.compile(r"lambda|layer_?scale|gamma_\d|resid_lambda|res_scale", re.I)
+_LAYER_SCALE = re.compile(r"lambda_?\d$|lambdas$|layer_?scale", re.I)
+_GAIN = re.compile(r"(residual|scale|original0)$")  # the last is the gain of a weight norm
 
 
 @torch.no_grad()
@@ -25,17 +26,15 @@ def randomise(model: nn.Module, seed: int) -> None:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
             parameter.copy_(mean + std * noise)
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            module.weight[module.padding_idx] = (
-                0  # as trained models have it; MobileBERT looks at its neighbours
-            )
+            module.weight[module.padding_idx] = 0  # as after training; MobileBERT sees its neighbours
 
 
 def _law(module: nn.Module, path: str, parameter: Tensor) -> tuple[float, float]:
     """Mean and standard deviation of one parameter."""
     leaf, kind = path.rsplit(".", 1)[-1], type(module).__name__
-    if _SCALES.search(path) and not isinstance(module, nn.Linear):
+    if _LAYER_SCALE.search(path) and parameter.dim() == 1:
         return 0.5, 0.2
-    if leaf == "original0":  # the gain of a weight norm
+    if _GAIN.search(leaf):
         return 1.0, 0.3
     if "bias" in leaf:
         return 0.0, 0.3
@@ -45,12 +44,14 @@ def _law(module: nn.Module, path: str, parameter: Tensor) -> tuple[float, float]
         return 0.0, 0.3
     if isinstance(module, nn.Embedding):
         return 0.0, 1.0
+    if parameter.dim() == 3 and len(parameter) == 1:  # learned tokens and positions
+        return 0.0, 0.5
     return 0.0, 1 / math.sqrt(max(1, _fan_in(module, parameter)))
 
 
 def _fan_in(module: nn.Module, parameter: Tensor) -> int:
     shape = parameter.shape
-    if type(module).__name__ == "Conv1D":
+    if type(module).__name__ in ("Conv1D", "XLNetRelativeAttention"):
         return shape[0]
     if parameter.dim() == 2 or isinstance(module, nn.modules.conv._ConvNd):
         return math.prod(shape[1:])

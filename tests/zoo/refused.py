@@ -37,7 +37,7 @@ _SAM = {
 }
 
 REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
-    "fnet": (text("fnet"), _NO_SOFTMAX),
+    "fnet": (text("fnet", inputs=I.tokens), _NO_SOFTMAX),
     "reformer": (
         text(
             "reformer",

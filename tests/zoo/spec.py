@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from packaging.version import Version
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -63,7 +64,8 @@ TINY: dict[str, Any] = {
 @dataclass(frozen=True)
 class Spec:
     """`config` overrides `TINY`; `cls` names the class to build (else AutoModel's choice); `part` picks the
-    sub-model that a user of the encoder calls; `inputs` makes the batch from the config."""
+    sub-model that a user of the encoder calls; `inputs` makes the batch from the config; before transformers
+    `since` the family was another, or broken."""
 
     model_type: str
     modality: str
@@ -72,9 +74,12 @@ class Spec:
     cls: str | None = None
     part: Callable[[PreTrainedModel], PreTrainedModel] | None = None
     padded: bool = False
+    since: str = "4.48"
 
     def missing(self) -> str | None:
         """Why the installed transformers cannot build this row, or None."""
+        if Version(transformers.__version__) < Version(self.since):
+            return f"transformers {transformers.__version__} is older than {self.since}"
         if self.cls is not None:
             found = _find(self.cls)
             if found is None or "dummy" in found.__module__:

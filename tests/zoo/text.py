@@ -6,6 +6,16 @@ from . import inputs as I
 from .rows import encoder, plain, seq2seq, text
 from .spec import Spec
 
+_GEMMA = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "vocab_size": 100,
+    "pad_token_id": 1,
+}
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
 
 TEXT: dict[str, Spec] = {
@@ -48,6 +58,7 @@ TEXT: dict[str, Spec] = {
         rel_2d_pos_bins=8,
         max_rel_pos=16,
         max_rel_2d_pos=16,
+        input_size=16,
     ),
     "lilt": text("lilt", inputs=I.boxed, hidden_size=48, max_2d_position_embeddings=64),
     "luke": text("luke", entity_vocab_size=20, entity_emb_size=16),
@@ -83,6 +94,10 @@ TEXT: dict[str, Spec] = {
     "switch_transformers": text(
         "switch_transformers", cls="SwitchTransformersEncoderModel", expert_capacity=64
     ),
+    "t5gemma": text(
+        "t5gemma", cls="T5GemmaEncoderModel", encoder=_GEMMA, decoder=_GEMMA, is_encoder_decoder=False
+    ),
+    **plain(text, "nezha ernie_m"),
     "t5": text("t5", cls="T5EncoderModel"),
     "mt5": text("mt5", cls="MT5EncoderModel"),
     "umt5": text("umt5", cls="UMT5EncoderModel"),

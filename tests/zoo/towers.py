@@ -16,7 +16,9 @@ TOWERS: dict[str, Spec] = {
     **plain(text, "metaclip_2_text_model=MetaClip2TextModel owlvit_text_model=OwlViTTextModel"),
     **plain(text, "owlv2_text_model=Owlv2TextModel siglip_text_model=SiglipTextModel"),
     **plain(text, "siglip2_text_model=Siglip2TextModel xclip_text_model=XCLIPTextModel"),
-    "aimv2_text_model": text("aimv2_text_model", cls="Aimv2TextModel", inputs=I.tokens, padded=False),
+    "aimv2_text_model": text(
+        "aimv2_text_model", cls="Aimv2TextModel", since="5", inputs=I.tokens, padded=False
+    ),
     "videoprism_text_model": text(
         "videoprism_text_model", cls="VideoPrismTextModel", inputs=I.tokens, padded=False
     ),
