@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CUE_FILE = "blimp_number_agreement_cues.jsonl"
+DERIVED = "one-word pairs of the five BLiMP sets, sets in alphabetical order"
 HUB_BLIMP, HUB_SST2 = "nyu-mll/blimp", "stanfordnlp/sst2"
 # The five sets of Value Zeroing's table 1, under the short names that the cue file uses.
 CUE_UIDS = {
@@ -52,9 +53,10 @@ class MinimalPair:
 
 @dataclass(frozen=True)
 class BoxData:
-    """Everything the stages read. `cues` are the number-agreement rows in file order."""
+    """Everything the stages read. `cues` are the number-agreement rows, in the order of `cue_source`."""
 
     blimp: tuple[MinimalPair, ...]
+    cue_source: str
     cues: tuple[Pair, ...]
     sst_train: tuple[tuple[str, int], ...]
     sst_dev: tuple[tuple[str, int], ...]
@@ -116,13 +118,15 @@ def load(source: str) -> BoxData:
     if folder.is_dir():
         blimp, train, dev = _read_folder(folder)
         cue_file = folder / CUE_FILE
-        cues = tuple(_read_cues(cue_file)) if cue_file.is_file() else _derive_cues(blimp)
+        known = cue_file.is_file()
+        cues = tuple(_read_cues(cue_file)) if known else _derive_cues(blimp)
+        cue_source = CUE_FILE if known else DERIVED
     else:
         blimp, train, dev = _read_hub(*_hub_ids(source))
-        cues = _derive_cues(blimp)
+        cues, cue_source = _derive_cues(blimp), DERIVED
     unseen = {" ".join(normalised(split_words(text))) for text, _ in dev}
     train = [(t, y) for t, y in train if " ".join(normalised(split_words(t))) not in unseen]
-    return BoxData(tuple(blimp), cues, tuple(train), tuple(dev))
+    return BoxData(tuple(blimp), cue_source, cues, tuple(train), tuple(dev))
 
 
 def _hub_ids(source: str) -> tuple[str, str]:

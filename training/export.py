@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from corpus import CUE_FILE, HELDOUT_RULE, BoxData, is_heldout
+from corpus import HELDOUT_RULE, BoxData, is_heldout
 
 
 def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -26,5 +26,10 @@ def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
 def write_heldout(data: BoxData, folder: Path) -> None:
     """The rows an evaluation may use, by index and by rule, so that it need not import this script."""
     rows = [index for index, pair in enumerate(data.cues) if is_heldout(pair)]
-    entry = {"file": CUE_FILE, "rows_in_file": len(data.cues), "rule": HELDOUT_RULE, "heldout_rows": rows}
+    entry = {
+        "file": data.cue_source,
+        "rows_in_file": len(data.cues),
+        "rule": HELDOUT_RULE,
+        "heldout_rows": rows,
+    }
     (folder / "heldout.json").write_text(json.dumps(entry) + "\n", encoding="utf-8")
