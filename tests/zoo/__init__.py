@@ -43,9 +43,9 @@ Built = tuple[PreTrainedModel, dict[str, Tensor]]
 MANDATORY = frozenset(
     "albert bart beit bert camembert clip_text_model clip_vision_model data2vec-audio data2vec-text"
     " data2vec-vision deberta deberta-v2 deit dinov2 dinov3_vit distilbert electra ernie esm eurobert gpt2"
-    " hubert layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta roberta-"
-    " prelayernorm roformer siglip_vision_model squeezebert t5 vit wav2vec2 wav2vec2-stable wavlm whisper"
-    " xlm xlm-roberta xlnet".split()
+    " hubert layoutlm llama marian megatron-bert mobilebert modernbert mpnet nomic_bert roberta"
+    " roberta-prelayernorm roformer siglip_vision_model squeezebert t5 vit wav2vec2 wav2vec2-stable wavlm"
+    " whisper xlm xlm-roberta xlnet".split()
 )
 
 PECULIAR: dict[str, str] = {
@@ -108,5 +108,7 @@ def build(
     attn_implementation: str | None = None,
 ) -> Built:
     """The tiny model called `name`, instrumentable or refused, and its inputs."""
+    if name in MISSING:
+        raise LookupError(f"{name}: {MISSING[name]}")
     make = FAMILIES[name].build if name in FAMILIES else REFUSED[name][0]
     return make(dtype=dtype, seed=seed, attn_implementation=attn_implementation)

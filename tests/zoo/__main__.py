@@ -8,13 +8,13 @@ import warnings
 import torch
 from transformers.utils import logging
 
-from . import FAMILIES, MISSING, REFUSED
+from . import FAMILIES, MANDATORY, MISSING, REFUSED
 from .check import Report, examine
 
 
 def _line(kind: str, report: Report) -> str:
     return (
-        f"{kind:8} {report.name:28} {str(report.shape):16} {report.attentions:14}"
+        f"{kind:8} {report.name:28} {report.shape!s:16} {report.attentions:14}"
         f" pad {report.padding:7.1e} {report.seconds:5.2f}s  {report.error or 'ok'}"
     )
 
@@ -25,7 +25,7 @@ def main(names: list[str]) -> int:
     logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     counts: dict[str, int] = {}
-    broken = []
+    broken = sorted(MANDATORY - set(FAMILIES) - set(MISSING))
     for name in names or FAMILIES:
         report = examine(name)
         kind = FAMILIES[name].modality if name in FAMILIES else "refused"
