@@ -48,7 +48,14 @@ MANDATORY = frozenset(
     " whisper xlm xlm-roberta xlnet".split()
 )
 
+_SINK = "attention sinks: a row of probabilities sums to less than one"
+_GATED = "the mixed values are gated before the output projection"
+
 PECULIAR: dict[str, str] = {
+    **dict.fromkeys(("flint", "gpt_oss", "mimo_v2_flash", "openai_privacy_filter"), _SINK),
+    **dict.fromkeys(
+        ("afmoe", "beam", "granite_swa", "granitemoe_swa", "muse_glimmer_text", "neomme"), _GATED
+    ),
     "diffllama": "two attentions per layer, the second subtracted",
     "hrm_text": "its layers run several times in one forward",
     "lilt": "two attentions per layer, one per stream",

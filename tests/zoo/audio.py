@@ -79,13 +79,6 @@ AUDIO: dict[str, Spec] = {
     ),
     "glmasr_encoder": audio("glmasr_encoder", inputs=I.frames(24)),
     "moss_transcribe_diarize_audio": audio("moss_transcribe_diarize_audio", inputs=I.frames(24)),
-    "fun_asr_nano_encoder": audio(
-        "fun_asr_nano_encoder",
-        inputs=I.spoken(12, 32, frames=12, mask="input_features_mask"),
-        num_stacked_frames=2,
-        num_timestamp_prediction_layers=1,
-        fsmn_kernel_size=3,
-    ),
     "seamless_m4t-speech": audio(
         "seamless_m4t",
         cls="SeamlessM4TForSpeechToText",

@@ -37,7 +37,7 @@ DECODERS: dict[str, Spec] = {
     **plain(
         decoder, "hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text"
     ),
-    **plain(decoder, "openai_privacy_filter solar_open inkling_text"),
+    **plain(decoder, "openai_privacy_filter solar_open"),
     **plain(decoder, "embedding_gemma2_text gemma4_unified_text"),
     **plain(decoder, "doge qwen3_vl_text qwen3_vl_moe_text", since="5"),
     "gpt_neo": decoder("gpt_neo", attention_types=[[["global", "local"], 1]]),

@@ -11,6 +11,7 @@ _LOCAL = "attends to a window or to blocks, not to the whole sequence"
 _PYRAMID = "the sequence is shortened between or inside layers"
 _CONVOLUTION = "convolutions only"
 _HYBRID = "some layers are recurrent or convolutional"
+_BESIDE = "convolutions mix tokens beside the attention, in the same branch"
 _SPLIT = "attends along one axis at a time"
 
 _SWIN = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 2, "patch_size": 2}
@@ -223,6 +224,17 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
     "recurrent_gemma": (
         decoder("recurrent_gemma", num_hidden_layers=3, lru_width=32, attention_window_size=16),
         _HYBRID,
+    ),
+    "inkling_text": (decoder("inkling_text"), _BESIDE),
+    "fun_asr_nano_encoder": (
+        audio(
+            "fun_asr_nano_encoder",
+            inputs=I.spoken(12, 32, frames=12, mask="input_features_mask"),
+            num_stacked_frames=2,
+            num_timestamp_prediction_layers=1,
+            fsmn_kernel_size=3,
+        ),
+        _BESIDE,
     ),
     "lfm2": (decoder("lfm2", layer_types=["conv", "full_attention"]), _HYBRID),
     "minimax": (

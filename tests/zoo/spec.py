@@ -110,8 +110,12 @@ class Spec:
             inputs = self.inputs(config)
         model = (self.part(model) if self.part else model).float()
         randomise(model, seed)
-        floating = {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
-        return model.to(dtype).eval(), floating
+        model._apply(lambda tensor: _cast(tensor, dtype))  # .to would make complex rotations real
+        return model.eval(), {name: _cast(value, dtype) for name, value in inputs.items()}
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _config_class(spec: Spec) -> Any:
