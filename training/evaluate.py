@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from corpus import BoxData, Pair, is_heldout
 from examples import Question, ask, encode, pad
 from vocabulary import LONGEST
 
-Measures = dict[str, object]
+Measures = dict[str, Any]
 
 
 def evaluate_agreement(folder: Path, data: BoxData) -> Measures:

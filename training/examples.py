@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from attractors import lexicon, stretch
 from corpus import BoxData, MinimalPair, Pair, expand_negation, heldout_keys, leaks, pair_of, split_words
 from vocabulary import LONGEST, as_single_piece
 
@@ -45,13 +46,14 @@ class TrainingText:
 
     rows: tuple[MinimalPair, ...]
     sentences: tuple[str, ...]
+    heldout: frozenset[str]
 
 
 def training_text(data: BoxData) -> TrainingText:
     """A BLiMP row goes if either of its sentences is a held-out one."""
     keys = heldout_keys(data.cues)
     rows = tuple(row for row in data.blimp if not (leaks(row.good, keys) or leaks(row.bad, keys)))
-    return TrainingText(rows, tuple(whole_sentences([text for text, _ in data.sst_train])))
+    return TrainingText(rows, tuple(whole_sentences([text for text, _ in data.sst_train])), keys)
 
 
 def whole_sentences(texts: Sequence[str]) -> list[str]:
@@ -102,14 +104,19 @@ def ask(tokenizer: PreTrainedTokenizerBase, pair: Pair) -> Question | None:
     return Question(re.sub(r" ([.,?!])", r"\1", " ".join(words)), good, bad)
 
 
-def agreement_pairs(text: TrainingText) -> list[Pair]:
-    """BLiMP's own agreement pairs (3 times), every number word of BLiMP, auxiliaries of SST-2 (3 times)."""
+def agreement_pairs(text: TrainingText, seed: int) -> list[Pair]:
+    """BLiMP's own agreement pairs, every number word of BLiMP, auxiliaries of SST-2; and these stretched."""
     own = [pair_of(row) for row in text.rows if row.uid.startswith(AGREEMENT_PREFIXES)]
     foils = number_foils(text.rows)
     general = [pair for row in text.rows for pair in _pairs_in(row.good, foils, row.uid)]
     auxiliaries = {a: b for a, b in foils.items() if a in AUXILIARIES or a in AUXILIARIES.values()}
     sst2 = [pair for sentence in text.sentences for pair in _pairs_in(sentence, auxiliaries, "sst2")]
-    return [pair for pair in own if pair is not None] * 3 + general + sst2 * 3
+    words = lexicon(text.rows, text.sentences)
+    far = stretch(general, words, seed) + [
+        p for again in range(3) for p in stretch(sst2, words, seed + again)
+    ]
+    far = [pair for pair in far if not leaks(" ".join(pair.words), text.heldout)]
+    return [pair for pair in own if pair is not None] * 2 + general + sst2 * 3 + far * 2
 
 
 def _pairs_in(text: str, foils: dict[str, str], uid: str) -> list[Pair]:

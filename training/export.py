@@ -6,7 +6,6 @@ import copy
 import json
 from pathlib import Path
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from corpus import HELDOUT_RULE, BoxData, is_heldout
@@ -14,8 +13,9 @@ from corpus import HELDOUT_RULE, BoxData, is_heldout
 
 def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Weights in float16 to halve the package; the config says float32, so that loading widens them."""
-    model = copy.deepcopy(model).to(torch.float16)
+    model = copy.deepcopy(model).half()
     model.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)  # save_pretrained leaves it for its owner only
     tokenizer.save_pretrained(folder)
     file = folder / "config.json"
     config = json.loads(file.read_text(encoding="utf-8"))

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+LossAt = Callable[[int], Tensor]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -81,16 +83,18 @@ def save_atomically(state: dict[str, object], file: Path) -> None:
     os.replace(partial, file)
 
 
-def train(model: nn.Module, plan: Plan, loss_at: Callable[[int], Tensor], work: Path, log: Log) -> None:
+def train(model: nn.Module, plan: Plan, prepare: Callable[[], LossAt], work: Path, log: Log) -> None:
     """Runs the steps that are still missing; afterwards `model` holds the averaged weights.
 
-    `loss_at(step)` draws the batch of that step and returns its loss; it may use torch's global generator.
+    `prepare` builds the batches, which a finished stage does not need; it returns the loss of a step, which
+    may use torch's global generator.
     """
     finished = work / f"{plan.name}.done.pt"
     if finished.is_file():
         state = _matching(finished, plan)
         model.load_state_dict(state["model"])
         return
+    loss_at = prepare()
     optimizer = _optimizer(model, plan)
     average = {k: v.clone() for k, v in model.state_dict().items()} if plan.ema_decay else None
     checkpoint = work / f"{plan.name}.checkpoint.pt"
@@ -107,7 +111,7 @@ def train(model: nn.Module, plan: Plan, loss_at: Callable[[int], Tensor], work: 
 def _run(
     model: nn.Module,
     plan: Plan,
-    loss_at: Callable[[int], Tensor],
+    loss_at: LossAt,
     optimizer: torch.optim.Optimizer,
     average: dict[str, Tensor] | None,
     checkpoint: Path,
@@ -201,5 +205,7 @@ def _restore(
 def _matching(file: Path, plan: Plan) -> dict:
     state = torch.load(file, weights_only=True)
     if state["plan"] != asdict(plan):
-        raise SystemExit(f"{file} belongs to another plan ({state['plan']}); use another --work or --fresh")
+        raise SystemExit(
+            f"{file} belongs to another plan ({state['plan']}); remove it, or use another --work"
+        )
     return state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from examples import (
     pad,
     spellings,
 )
-from loop import LengthBatches, Log, Plan, train
+from loop import LengthBatches, Log, LossAt, Plan, train
 from vocabulary import LONGEST, train_tokenizer
 
 LABELS = {0: "negative", 1: "positive"}
@@ -53,7 +52,7 @@ def box_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig
         pad_token_id=tokenizer.pad_token_id,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=0.0,
-        attn_implementation="eager",
+        attn_implementation="eager",  # type: ignore[call-arg]
     )
 
 
@@ -66,11 +65,11 @@ def language_model(bench: Bench, plan: Plan) -> BertForMaskedLM:
     """Masked-LM pre-training on the training half of BLiMP and the sentences of SST-2."""
     torch.manual_seed(plan.seed)
     model = BertForMaskedLM(box_config(bench.tokenizer, dropout=0.0))
-    train(model, plan, masked_loss(model, bench, plan, size=72), bench.work, bench.log)
+    train(model, plan, lambda: masked_loss(model, bench, plan, size=72), bench.work, bench.log)
     return model
 
 
-def masked_loss(model: BertForMaskedLM, bench: Bench, plan: Plan, size: int) -> Callable[[int], Tensor]:
+def masked_loss(model: BertForMaskedLM, bench: Bench, plan: Plan, size: int) -> LossAt:
     """Cross entropy at hidden pieces, over both corpora."""
     tokenizer = bench.tokenizer
     sequences = encode(tokenizer, language_texts(bench.text))
@@ -95,16 +94,23 @@ def agreement_model(start: BertForMaskedLM, bench: Bench, plan: Plan) -> BertFor
     """The language model, tuned so that the masked number word follows its cue; it stays a masked LM."""
     model = BertForMaskedLM(box_config(bench.tokenizer, dropout=0.0))
     model.load_state_dict(start.state_dict())
-    agree = agreement_loss(model, bench, plan)
-    speak = masked_loss(model, bench, plan, size=24)
-    train(model, plan, lambda step: agree(step) + 0.5 * speak(step), bench.work, bench.log)
+    train(model, plan, lambda: mixed_loss(model, bench, plan), bench.work, bench.log)
     return model
 
 
-def agreement_loss(model: BertForMaskedLM, bench: Bench, plan: Plan) -> Callable[[int], Tensor]:
+def mixed_loss(model: BertForMaskedLM, bench: Bench, plan: Plan) -> LossAt:
+    """Agreement beside the masked-LM loss, so that the other words are not forgotten."""
+    agree = agreement_loss(model, bench, plan)
+    speak = masked_loss(model, bench, plan, size=24)
+    return lambda step: agree(step) + 0.5 * speak(step)
+
+
+def agreement_loss(model: BertForMaskedLM, bench: Bench, plan: Plan) -> LossAt:
     """Cross entropy of the right word plus a logistic loss on right minus wrong number."""
     tokenizer = bench.tokenizer
-    asked = [q for q in (ask(tokenizer, pair) for pair in agreement_pairs(bench.text)) if q is not None]
+    asked = [
+        q for q in (ask(tokenizer, pair) for pair in agreement_pairs(bench.text, plan.seed)) if q is not None
+    ]
     encoded = encode(tokenizer, [q.text for q in asked])
     questions = [(q, ids) for q, ids in zip(asked, encoded, strict=True) if tokenizer.mask_token_id in ids]
     batches = LengthBatches([len(ids) for _, ids in questions], 56, plan.seed + 1)
@@ -130,13 +136,13 @@ def sentiment_model(
     torch.manual_seed(plan.seed)
     model = BertForSequenceClassification(config)
     model.bert.load_state_dict(start.bert.state_dict(), strict=False)
-    train(model, plan, sentiment_loss(model, bench, plan, teacher), bench.work, bench.log)
+    train(model, plan, lambda: sentiment_loss(model, bench, plan, teacher), bench.work, bench.log)
     return model
 
 
 def sentiment_loss(
     model: BertForSequenceClassification, bench: Bench, plan: Plan, teacher: dict[str, float] | None
-) -> Callable[[int], Tensor]:
+) -> LossAt:
     """Cross entropy with smoothed labels (or the teacher's); with blanked pieces no word decides alone."""
     tokenizer, phrases = bench.tokenizer, bench.data.sst_train
     rows = [(s, float(y) if teacher is None else teacher[t]) for t, y in phrases for s in spellings(t)]

@@ -27,7 +27,7 @@ def loss_at(step):
     return (model(torch.randn(16, 4)) - 1).square().mean()
 plan = Plan("toy", steps=60, learning_rate=1e-2, warmup=5, seed=3, ema_decay=0.9, checkpoint_every=7)
 work = Path(sys.argv[1])
-train(model, plan, loss_at, work, Log(work / "log.jsonl"))
+train(model, plan, lambda: loss_at, work, Log(work / "log.jsonl"))
 """
 
 

@@ -48,7 +48,7 @@ def plans(seed: int, scale: float) -> dict[str, Plan]:
     """Learning rates and lengths found by trial; `scale` shortens all stages for a rehearsal."""
     full = (
         Plan("mlm", steps=2400, learning_rate=1.5e-3, warmup=200, seed=seed),
-        Plan("agreement", steps=1100, learning_rate=8e-4, warmup=100, ema_decay=0.998, seed=seed),
+        Plan("agreement", steps=1800, learning_rate=1e-3, warmup=100, ema_decay=0.998, seed=seed),
         Plan("sentiment", steps=3300, learning_rate=4e-4, warmup=200, ema_decay=0.999, seed=seed),
     )
     return {plan.name: replace(plan, steps=max(2, round(plan.steps * scale))) for plan in full}
