@@ -1,0 +1,70 @@
+"""Every error of the library, each one also the builtin a caller would expect.
+
+    CtxmixError
+    ├── NotATransformersModelError (TypeError)      instrument() was given something else
+    ├── UnsupportedModelError (NotImplementedError) the family cannot be decomposed, or a layer left no record
+    ├── UnsupportedMethodError (NotImplementedError) the method needs what this model or record does not have
+    ├── NotInstrumentedError (RuntimeError)         the model was never instrumented
+    ├── RecordError (RuntimeError)                  the forward ran but could not be recorded as asked
+    ├── InputTypeError (TypeError)                  e.g. a text where tensors are expected
+    ├── InputError (ValueError)                     empty, too long, masked wrongly, not finite, ...
+    ├── OptionError (ValueError)                    a method option that does not exist or makes no sense
+    ├── UnknownNameError (LookupError)              a name that is not registered; the message lists what is
+    ├── MissingDependencyError (ImportError)        an optional package is needed; the message names the extra
+    └── StoreError (RuntimeError)                   a map store is damaged, foreign, locked or stale
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CtxmixError(Exception):
+    """Base of all errors raised on purpose by ctxmix_hf."""
+
+
+class NotATransformersModelError(CtxmixError, TypeError): ...
+
+
+class UnsupportedModelError(CtxmixError, NotImplementedError): ...
+
+
+class UnsupportedMethodError(CtxmixError, NotImplementedError): ...
+
+
+class NotInstrumentedError(CtxmixError, RuntimeError): ...
+
+
+class RecordError(CtxmixError, RuntimeError): ...
+
+
+class InputTypeError(CtxmixError, TypeError): ...
+
+
+class InputError(CtxmixError, ValueError): ...
+
+
+class OptionError(CtxmixError, ValueError): ...
+
+
+class UnknownNameError(CtxmixError, LookupError):
+    """A name that is not in a registry; knows how to suggest the nearest one."""
+
+    @classmethod
+    def among(cls, what: str, name: object, known: Iterable[str]) -> UnknownNameError:
+        names = sorted(known)
+        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return cls(f"Unknown {what} {name!r}.{hint} Available: {', '.join(names)}.")
+
+
+class MissingDependencyError(CtxmixError, ImportError):
+    """An optional dependency is absent; `extra` is the pip extra that brings it."""
+
+    @classmethod
+    def of(cls, package: str, extra: str) -> MissingDependencyError:
+        return cls(f"This needs {package}, which is not installed: pip install 'ctxmix-hf[{extra}]'.")
+
+
+class StoreError(CtxmixError, RuntimeError): ...

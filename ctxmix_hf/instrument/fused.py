@@ -1,0 +1,82 @@
+"""What fused attention functions never show: the probabilities, computed again from their arguments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+
+def widened(dtype: torch.dtype) -> torch.dtype:
+    """Half precision is for storage: statistics are taken in float32."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def repeat_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Grouped-query attention: one key/value head per query head."""
+    return x if x.dim() < 4 or x.shape[-3] == query.shape[-3] else x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
+
+
+def sdpa_probabilities(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **_: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """softmax(q k^T * scale + mask) and the values with one row per query head."""
+    key, value = repeat_heads(key, query), repeat_heads(value, query)
+    wide = widened(query.dtype)
+    scores = query.to(wide) @ key.to(wide).mT
+    scores = scores * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    if attn_mask is not None:
+        scores = _masked(scores, attn_mask)
+    return scores.softmax(dim=-1).nan_to_num(0.0), value
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.to(scores.dtype)
+
+
+@dataclass(frozen=True)
+class MultiHeadParts:
+    probabilities: Tensor  # [B, H, T, T]
+    values: Tensor  # [B, H, T, E]
+    projection: Tensor  # [D, H*E]
+    projection_bias: Tensor | None
+
+
+def multi_head_parts(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
+    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+    **_: Any,
+) -> MultiHeadParts:  # fmt: skip
+    """The arguments of `F.multi_head_attention_forward` ([T, B, D] layout) as probabilities and values."""
+    if use_separate_proj_weight:
+        weights = [q_proj_weight, k_proj_weight, v_proj_weight]
+    else:
+        assert in_proj_weight is not None
+        weights = list(in_proj_weight.chunk(3))
+    biases = [None] * 3 if in_proj_bias is None else list(in_proj_bias.chunk(3))
+
+    def heads(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        assert weight is not None
+        projected = linear(x, weight, bias)  # [T, B, D]
+        return projected.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+
+    q, k, v = (heads(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if attn_mask is not None:
+        scores = _masked(scores, attn_mask.view(-1, num_heads, *attn_mask.shape[-2:]) if attn_mask.dim() == 3 else attn_mask)
+    if key_padding_mask is not None:
+        padding = key_padding_mask[:, None, None, :]
+        scores = scores.masked_fill(padding, -torch.inf) if padding.dtype == torch.bool else scores + padding
+    return MultiHeadParts(scores.softmax(dim=-1), v, out_proj_weight, out_proj_bias)

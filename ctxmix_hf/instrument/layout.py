@@ -1,0 +1,128 @@
+"""One layout for all families: attention `[B, H, T, T]`, values `[B, H, T, E]`, hidden states `[B, T, D]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ctxmix_hf.instrument.fused import widened
+from ctxmix_hf.instrument.trace import AttentionProduct
+
+
+class Unmatched(Exception):
+    """A role in the layer could not be found; the text ends up in the user's error message."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention product in the common layout, in the precision statistics are taken in."""
+
+    probabilities: Tensor  # [B, H, T, T]
+    values: Tensor  # [B, H, T, E]
+    context: Tensor  # [B, T, H*E], as the model computed it (own dtype)
+    path: str
+
+    @property
+    def tokens(self) -> int:
+        return self.probabilities.shape[-1]
+
+
+def standard_attention(product: AttentionProduct, batch: int) -> Attention:
+    """Bring a product found in any layout to the common one, or say why it is not T x T over the sequence."""
+    if product.equation is not None:
+        a, v, context = _by_letters(product, batch)
+    else:
+        a, v, context = (_four_axes(t, batch) for t in (product.probabilities, product.values, product.context))
+    if a.shape[1] != v.shape[1]:
+        v = v.expand(-1, a.shape[1], -1, -1)  # multi-query: one value head for all
+    if a.shape[0] != batch or a.shape[2] != a.shape[3]:
+        raise Unmatched(
+            f"its attention is {tuple(product.probabilities.shape)}, not tokens x tokens over the whole sequence "
+            "(windowed, pooled, cross- or approximated attention)."
+        )
+    wide = widened(a.dtype)
+    merged = context.transpose(1, 2).flatten(2)
+    return Attention(a.to(wide), v.to(wide), merged, product.path)
+
+
+def _four_axes(t: Tensor, batch: int) -> Tensor:
+    if t.dim() == 4:
+        return t
+    if t.dim() == 3 and t.shape[0] % batch == 0:
+        return t.unflatten(0, (batch, -1))
+    raise Unmatched(f"its attention product has shape {tuple(t.shape)}, not batch x heads x tokens x tokens.")
+
+
+def _by_letters(product: AttentionProduct, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    assert product.equation is not None
+    inputs, out = product.equation.split("->")
+    a, v = inputs.split(",")
+    source = next((c for c in a if c in v and c not in out), "")
+    target = next((c for c in a if c not in v), "")
+    size = next((c for c in v if c not in a), "")
+    common = [c for c in a if c in v and c in out]
+    if len(a) != 4 or len(common) != 2 or not (source and target and size):
+        raise Unmatched(f"its attention is the contraction {product.equation!r}, which is not probabilities x values.")
+    sizes = dict(zip(a, product.probabilities.shape, strict=True))
+    b, h = common if sizes[common[0]] == batch else reversed(common)
+    order = [(a, b + h + target + source), (v, b + h + source + size), (out, b + h + target + size)]
+    tensors = (product.probabilities, product.values, product.context)
+    moved = [t.permute([have.index(c) for c in want]) for t, (have, want) in zip(tensors, order, strict=True)]
+    return moved[0], moved[1], moved[2]
+
+
+@dataclass(frozen=True)
+class HiddenLayout:
+    """How this family lays out hidden states, found by comparing the projection's input with the context."""
+
+    batch: int
+    tokens: int
+    order: str = "btd"  # or "tbd" (xlnet, wavlm) or "bdt" (convolutions)
+
+    def standard(self, value: Tensor) -> Tensor:
+        """Any hidden-state tensor of the layer as `[B, T, D]`."""
+        return self._moved(value).to(widened(value.dtype))
+
+    def _moved(self, value: Tensor) -> Tensor:
+        b, t = self.batch, self.tokens
+        if value.dim() == 2 and value.shape[0] == b * t:
+            return value.unflatten(0, (b, t) if self.order != "tbd" else (t, b)).transpose(0, int(self.order == "tbd"))
+        if value.dim() != 3:
+            raise Unmatched(f"a hidden state has shape {tuple(value.shape)}; expected batch x tokens x hidden.")
+        views = {"btd": value, "tbd": value.transpose(0, 1), "bdt": value.transpose(1, 2)}
+        for order in (self.order, "btd", "tbd", "bdt"):
+            if views[order].shape[:2] == (b, t):
+                return views[order]
+        if value.shape[:2] == (1, t):  # position tables broadcast over the batch
+            return value.expand(b, -1, -1)
+        raise Unmatched(f"a hidden state has shape {tuple(value.shape)}; expected {b} x {t} x hidden.")
+
+
+def find_layout(attention: Attention, projection_input: Tensor, batch: int) -> HiddenLayout:
+    """Which order makes the output projection's input equal to the heads side by side?"""
+    if projection_input.dim() == 4:  # heads not yet merged (a contraction over heads and head size)
+        projection_input = projection_input.flatten(2)
+    for order in ("btd", "tbd", "bdt"):
+        layout = HiddenLayout(batch, attention.tokens, order)
+        try:
+            moved = layout._moved(projection_input)
+        except Unmatched:
+            continue
+        if moved.shape == attention.context.shape and torch.equal(moved, attention.context):
+            return layout
+    raise Unmatched("the output projection does not read the heads side by side (gated or reordered heads).")
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """Layers return a tensor (transformers 5), a tuple (4) or an output object."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, tuple | list):
+        return next((item for item in output if isinstance(item, Tensor)), None)
+    values = getattr(output, "values", None)
+    return first_tensor(tuple(values())) if callable(values) else None
+
+

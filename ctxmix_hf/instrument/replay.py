@@ -1,0 +1,207 @@
+"""The rest of a layer, and of the model, run again by the model itself from altered parts.
+
+Universal and exact, whatever the architecture: the recorded call `layer(*args, **kwargs)` is repeated with the tap
+zeroing rows of the values, or with another hidden state. Caches are dropped, or a second run would append to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ctxmix_hf.errors import UnsupportedMethodError
+from ctxmix_hf.instrument.layout import HiddenLayout, Unmatched, first_tensor
+from ctxmix_hf.instrument.tap import Tap
+from ctxmix_hf.instrument.trace import AttentionProduct, Trace
+
+if TYPE_CHECKING:
+    from ctxmix_hf.instrument.session import Instrumentation
+
+CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "cache_params", "mems")
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """How the model called a layer: enough to call it again."""
+
+    module: nn.Module
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    position: int | str  # where the hidden state is: an index into args or a keyword
+
+    @classmethod
+    def of(cls, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LayerCall | None:
+        """None if the module was not called with a hidden state."""
+        kept = {key: value for key, value in kwargs.items() if key not in CACHES}
+        kept |= {key: False for key in ("use_cache",) if key in kwargs}
+        for i, value in enumerate(args):
+            if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2:
+                return cls(module, name, tuple(args), kept, i)
+        for key in ("hidden_states", "x", "hidden_state", "inputs", "tensor"):
+            if isinstance(kwargs.get(key), Tensor):
+                return cls(module, name, tuple(args), kept, key)
+        return None
+
+    @property
+    def hidden(self) -> Tensor:
+        value = self.args[self.position] if isinstance(self.position, int) else self.kwargs[self.position]
+        assert isinstance(value, Tensor)
+        return value
+
+    def again(self, hidden: Tensor | None = None, copies: int = 1) -> Any:
+        """Call the layer again, with another hidden state and every batched argument repeated `copies` times."""
+        batch = self.hidden.shape[0]
+        args = [repeat_batch(value, batch, copies) for value in self.args]
+        kwargs = {key: repeat_batch(value, batch, copies) for key, value in self.kwargs.items()}
+        if hidden is not None:
+            target: Any = args if isinstance(self.position, int) else kwargs
+            target[self.position] = hidden
+        return self.module(*args, **kwargs)
+
+
+def repeat_batch(value: Any, batch: int, copies: int) -> Any:
+    """Repeat what has a batch axis; tables and one-axis arguments stay."""
+    if copies == 1:
+        return value
+    if isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == batch and batch * copies > 1:
+        return value.repeat(copies, *(1,) * (value.dim() - 1)) if value.dim() > 1 else value
+    if isinstance(value, tuple):
+        return tuple(repeat_batch(item, batch, copies) for item in value)
+    return value
+
+
+class LayerReplay:
+    """`Replay` of one recorded layer call."""
+
+    def __init__(self, call: LayerCall, layout: HiddenLayout, owner: Instrumentation, callable: bool = True) -> None:
+        self.call, self.layout, self.owner = call, layout, owner
+        self.callable = callable  # False where the layer has no module of its own (xlm)
+
+    def _output(self, result: Any, copies: int = 1) -> Tensor:
+        hidden = first_tensor(result)
+        assert hidden is not None
+        layout = HiddenLayout(self.layout.batch * copies, self.layout.tokens, self.layout.order)
+        return layout.standard(hidden)
+
+    def rerun(self, zeroed: int | None = None, head: int | None = None) -> Tensor:
+        """One token at a time: works for every layer that can be called."""
+        with self.owner.asleep(), torch.no_grad():
+            if zeroed is None:
+                return self._output(self.call.again())
+            with _editing(lambda product: _zero_row(product, zeroed, head, self.layout.batch)):
+                return self._output(self.call.again())
+
+    def zeroed(self, sources: Sequence[int], head: int | None = None) -> Tensor:
+        """Replicas of the batch, one per source, where that gives the same numbers; else one at a time."""
+        if not self._replicates():
+            return torch.stack([self.rerun(source, head) for source in sources])
+        copies, batch = len(sources), self.layout.batch
+        index = torch.as_tensor(sources).repeat_interleave(batch)
+        with self.owner.asleep(), torch.no_grad(), _editing(lambda p: _zero_rows(p, index, head)):
+            out = self._output(self.call.again(copies=copies), copies)
+        return out.unflatten(0, (copies, batch))
+
+    def _replicates(self) -> bool:
+        """Proved once per layer: two unedited replicas give the recorded output twice."""
+        known = self.owner.replicas.get(self.call.name)
+        if known is None:
+            known = self.layout.order == "btd" and self._try_replicas()
+            self.owner.replicas[self.call.name] = known
+        return known
+
+    def _try_replicas(self) -> bool:
+        once = self.rerun()
+        seen: list[torch.Size] = []
+
+        def look(product: AttentionProduct) -> Tensor:
+            seen.append(product.values.shape)
+            return product.values
+
+        try:
+            with self.owner.asleep(), torch.no_grad(), _editing(look):
+                twice = self._output(self.call.again(copies=2), 2)
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError, Unmatched):
+            return False
+        four = all(len(shape) == 4 for shape in seen)
+        same = torch.allclose(twice, once.repeat(2, 1, 1), rtol=1e-4, atol=1e-5 * float(once.abs().max()))
+        return four and same
+
+    def from_hidden(self, hidden: Tensor) -> Tensor:
+        """The layer on another input `[K, T, D]`; gradients flow where the caller enabled them."""
+        copies = hidden.shape[0] // self.layout.batch
+        if self.layout.order == "tbd":
+            hidden = hidden.transpose(0, 1)
+        elif self.layout.order == "bdt":
+            hidden = hidden.transpose(1, 2)
+        with self.owner.asleep():
+            out = self.call.again(hidden.to(self.call.hidden.dtype), copies)
+        return self._output(out, copies)
+
+
+class _editing:
+    """The tap with an edit and a trace of its own, for the length of one call."""
+
+    def __init__(self, edit: Any) -> None:
+        self.tap = Tap()
+        self.tap.edit = edit
+
+    def __enter__(self) -> None:
+        self.tap.trace = Trace()
+        self.tap.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        self.tap.__exit__(*exc)
+        self.tap.trace = None
+
+
+def _zero_row(product: AttentionProduct, source: int, head: int | None, batch: int) -> Tensor:
+    """Values with row `source` at 0, in whatever layout they came."""
+    values = product.values
+    if product.equation is not None:
+        return _zero_row_by_letters(product, source, head, batch)
+    values = values.clone()
+    if head is None:
+        values[..., source, :] = 0
+    elif values.dim() == 4 and values.shape[1] > head:
+        values[:, head, source] = 0
+    elif values.dim() == 3:
+        values.unflatten(0, (batch, -1))[:, head, source] = 0
+    else:
+        raise UnsupportedMethodError("These value vectors are shared by all heads: no single head can be zeroed.")
+    return values
+
+
+def _zero_row_by_letters(product: AttentionProduct, source: int, head: int | None, batch: int) -> Tensor:
+    assert product.equation is not None
+    inputs, out = product.equation.split("->")
+    a, v = inputs.split(",")
+    axis = next(i for i, c in enumerate(v) if c in a and c not in out)
+    values = product.values.clone()
+    rows = values.select(axis, source)
+    if head is None:
+        rows.zero_()
+        return values
+    letters = [c for c in v if c != v[axis]]
+    common = [c for c in letters if c in a and c in out]
+    head_axis = letters.index(common[1] if values.shape[v.index(common[0])] == batch else common[0])
+    rows.select(head_axis, head).zero_()
+    return values
+
+
+def _zero_rows(product: AttentionProduct, sources: Tensor, head: int | None) -> Tensor:
+    """Replica r of the batch loses row `sources[r]`."""
+    values = product.values.clone()
+    rows = torch.arange(len(sources), device=values.device)
+    sources = sources.to(values.device)
+    if head is None:
+        values[rows, :, sources] = 0
+    elif values.shape[1] > head:
+        values[rows, head, sources] = 0
+    else:
+        raise UnsupportedMethodError("These value vectors are shared by all heads: no single head can be zeroed.")
+    return values

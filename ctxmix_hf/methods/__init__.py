@@ -1,0 +1,33 @@
+"""One file per method: from a record to a map. Importing this package registers them all."""
+
+from ctxmix_hf.methods.alti import Alti
+from ctxmix_hf.methods.attention import Attention, AttentionFixedResidual, AttentionTrueResidual
+from ctxmix_hf.methods.base import METHODS, About, AbstractMethod, InputMethod, LayerMethod, make_method
+from ctxmix_hf.methods.effective_attention import EffectiveAttention
+from ctxmix_hf.methods.hta import Hta, HtaTimesInput
+from ctxmix_hf.methods.norms import Norm, NormEncoder, NormFixedResidual, NormResidual, NormResidualNorm
+from ctxmix_hf.methods.ratios import mixing_ratios
+from ctxmix_hf.methods.value_zeroing import ValueZeroing
+
+__all__ = [
+    "METHODS",
+    "About",
+    "AbstractMethod",
+    "Alti",
+    "Attention",
+    "AttentionFixedResidual",
+    "AttentionTrueResidual",
+    "EffectiveAttention",
+    "Hta",
+    "HtaTimesInput",
+    "InputMethod",
+    "LayerMethod",
+    "Norm",
+    "NormEncoder",
+    "NormFixedResidual",
+    "NormResidual",
+    "NormResidualNorm",
+    "ValueZeroing",
+    "make_method",
+    "mixing_ratios",
+]

@@ -1,0 +1,93 @@
+"""ALTI: how close each source's part comes to the target's output (Ferrando et al. 2022, eq. 9-11; METHODS.md 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.algebra.shares import to_shares
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
+from ctxmix_hf.methods.ratios import own_vectors
+from ctxmix_hf.records import LayerRecord, NormState, Parts
+
+PUBLIC_CODE_SHIFT = 1e-6  # added to every coordinate by the distance routine of the authors' code
+
+
+@METHODS.register("alti")
+@dataclass(frozen=True)
+class Alti(LayerMethod):
+    """`C[i,j] = max(0, ||y_i||_1 - ||y_i - zt[i,j]||_1)` as shares of the row; y is the attention block's output.
+
+    Covers the attention block (values, residual, first norm), not the feed-forward. `norm=2` takes Euclidean lengths;
+    `through="norm2"` uses the second norm's parts against the layer's output; `public_code=True` repeats the two quirks of
+    the authors' code (1e-6 on every coordinate, the norm's deviation without eps). On pre-LN layers y is the residual
+    stream after attention.
+    """
+
+    norm: int = 1
+    through: str = "norm1"
+    public_code: bool = False
+
+    rows_sum_to_one = True
+    about = About(
+        "L1 closeness of each source's part to the block's output", "Ferrando et al. 2022",
+        "max(0, ||y_i||_1 - ||y_i - zt[i,j]||_1), row shares", "O(T^2 H D) per layer, in chunks", "block",
+        "the whole attention block", "feed-forward, second norm",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_choice("alti", "norm", self.norm, (1, 2))
+        check_choice("alti", "through", self.through, ("norm1", "norm2"))
+
+    def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        parts = layer.parts(self.through)  # type: ignore[arg-type]
+        if self.public_code:
+            parts = _without_eps(layer, parts)
+        closeness = self._closeness(layer, parts, budget)
+        return to_shares(closeness.clamp_(min=0) * layer.mask[..., None], layer.mask)
+
+    def _closeness(self, layer: LayerRecord, parts: Parts, budget: Budget) -> Tensor:
+        """`||y_i|| - ||y_i - part_ij||` for all pairs, `[B, T, T]`, source by source in chunks of targets."""
+        batch, _, tokens, _ = layer.attention.shape
+        result = layer.attention.new_empty(batch, tokens, tokens)
+        scaled = layer.attention if parts.scale is None else layer.attention * parts.scale[:, None]
+        size = parts.total.shape[-1] * parts.total.element_size()
+        for b in range(batch):
+            y, length = parts.total[b], self._length(parts.total[b])
+            for chunk in budget.chunks(tokens, 4 * size * tokens, limit=max(1, 2**21 // (tokens * size))):
+                weights = scaled[b, :, :, chunk].permute(2, 1, 0)  # [sources, targets, H]
+                vectors = weights @ parts.heads[b, :, chunk].transpose(0, 1)  # [sources, targets, D]
+                result[b, :, chunk] = self._gap(vectors, y, length).mT
+        diagonal = self._gap(own_vectors(layer, parts), parts.total, self._length(parts.total))
+        result.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
+        return result
+
+    def _length(self, y: Tensor) -> Tensor:
+        return y.abs() if self.norm == 1 else y.norm(dim=-1)
+
+    def _gap(self, vectors: Tensor, y: Tensor, length: Tensor) -> Tensor:
+        """One sum over coordinates: two finished sums subtracted would lose digits. Works in place on `vectors`."""
+        vectors.sub_(y)
+        if self.public_code:
+            vectors.add_(PUBLIC_CODE_SHIFT)
+        if self.norm == 2:
+            return length - vectors.norm(dim=-1)
+        return vectors.abs_().sub_(length).sum(dim=-1).neg_()
+
+
+def _without_eps(layer: LayerRecord, parts: Parts) -> Parts:
+    """The same parts with the norms' deviations taken without eps; y is their sum, as in the authors' code."""
+    block = layer.block
+    norms: list[NormState] = [n for n in (block.norm1,) if n is not None]
+    factor = torch.ones_like(parts.total[..., :1])
+    for norm in norms:
+        factor = factor * norm.deviation / (norm.deviation.square() - norm.eps).sqrt()
+    bias = block.norm1.bias if block.norm1 is not None else None
+    shift = 0 if bias is None else bias
+    total = (parts.total - shift) * factor + shift
+    own = None if parts.own is None else parts.own * factor
+    scale = factor if parts.scale is None else parts.scale * factor
+    return replace(parts, own=own, scale=scale, total=total)

@@ -1,0 +1,85 @@
+"""What a method is: one equation, from a `LayerRecord` to a `[B, target, source]` map."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.errors import OptionError
+from ctxmix_hf.records import LayerRecord, ModelRecord
+from ctxmix_hf.registry import Registry
+
+Needs = Literal["attention", "values", "block", "replay", "model"]
+
+
+@dataclass(frozen=True)
+class About:
+    """What people want to know of a method before they use it; feeds the CLI, the Space, the README and the docs."""
+
+    summary: str
+    paper: str
+    equation: str
+    cost: str
+    needs: Needs
+    covers: str
+    leaves_out: str
+
+
+@dataclass(frozen=True)
+class AbstractMethod(ABC):
+    """A frozen set of options; subclasses add theirs as fields."""
+
+    kind: ClassVar[Literal["layer", "input"]] = "layer"
+    about: ClassVar[About]
+    rows_sum_to_one: ClassVar[bool] = False
+    rolls_out_shares: ClassVar[bool] = False  # rows are divided by their sum before they are multiplied
+
+    def options(self) -> dict[str, Any]:
+        """Every option with its value: part of a stored map's identity."""
+        return asdict(self)
+
+
+class LayerMethod(AbstractMethod):
+    """One map per layer; the input map is the paper's aggregate, rollout."""
+
+    @abstractmethod
+    def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        """`[B, T target, T source]`, rows of padding zero."""
+
+    def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
+        """`[B, H, T, T]` where the paper has a result per head and `per_head=True` was asked for."""
+        return None
+
+
+class InputMethod(AbstractMethod):
+    """Straight from the input: each layer's map is an aggregate already and is never rolled out."""
+
+    kind: ClassVar[Literal["layer", "input"]] = "input"
+
+    @abstractmethod
+    def input_maps(self, record: ModelRecord, budget: Budget) -> tuple[Tensor, dict[str, Any]]:
+        """`[B, L, T, T]` and notes (for example the standard error of an estimate)."""
+
+
+METHODS: Registry[type[AbstractMethod]] = Registry("method")
+
+
+def make_method(name: str, **options: Any) -> AbstractMethod:
+    """A method by its registered name, with options checked against its fields."""
+    cls = METHODS.get(name)
+    known = [field.name for field in fields(cls)]
+    wrong = [key for key in options if key not in known]
+    if wrong:
+        takes = ", ".join(known) or "none"
+        raise OptionError(f"Method {name!r} has no option {wrong[0]!r}. Its options: {takes}.")
+    return cls(**options)
+
+
+def check_choice(method: str, option: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise OptionError(f"{method}: {option}={value!r} does not exist. Choose one of {listed}.")

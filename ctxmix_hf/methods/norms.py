@@ -1,0 +1,134 @@
+"""The norm family: N, N_RES, N_RESLN, N_ENC and N_FIXEDRES (METHODS.md 4), one implementation.
+
+A layer's output is a sum of one vector per source token; each method is the length of those vectors at a later
+stage: after the heads are summed, after the residual, after the first norm, after the second. On pre-LN layers no norm
+follows the residual, so `norm_resln` and `norm_enc` equal `norm_res`; a sandwich's norm on the branch is part of
+`norm` already. The sum-of-parts identity holds at every stage on every family (`LayerRecord.reconstruction_error`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from ctxmix_hf.aggregation.rollout import with_residual
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.algebra.gram import summed_norms
+from ctxmix_hf.algebra.shares import to_shares
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod
+from ctxmix_hf.methods.ratios import own_vectors
+from ctxmix_hf.records import LayerRecord, Stage
+
+COST = "O(T^2 H^2) per layer: no [T, T, D] tensor"
+KOBAYASHI = "Kobayashi et al. 2021"
+
+
+@dataclass(frozen=True)
+class NormMethod(LayerMethod):
+    """`||t[i,j]||` at a stage of the decomposition; `row_normalised=True` divides each row by its sum."""
+
+    row_normalised: bool = False
+
+    stage: ClassVar[Stage]
+
+    def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        norms = stage_norms(layer, self.stage)
+        return to_shares(norms, layer.mask) if self.row_normalised else norms
+
+
+def stage_norms(layer: LayerRecord, stage: Stage) -> Tensor:
+    """`[B, T, T]`: off the diagonal by Gram matrices, on it by the vectors themselves (the residual may cancel)."""
+
+    def compute() -> Tensor:
+        parts = layer.parts(stage)
+        norms = summed_norms(layer.attention, parts.heads)
+        norms = norms if parts.scale is None else norms * parts.scale.abs()
+        own = own_vectors(layer, parts).norm(dim=-1)
+        norms.diagonal(dim1=-2, dim2=-1).copy_(own)
+        return norms * layer.mask[..., None]
+
+    return layer.once(("norms", stage), compute)  # type: ignore[no-any-return]
+
+
+@METHODS.register("norm")
+@dataclass(frozen=True)
+class Norm(NormMethod):
+    """`N[i,j] = ||sum_h A[h,i,j] F[h,j]||`, heads summed before the norm (Kobayashi et al. 2020, eq. 5)."""
+
+    per_head: bool = False
+
+    stage = "attention"
+    about = About(
+        "length of each source's value after the output projection", "Kobayashi et al. 2020",
+        "N[i,j] = ||z[i,j]||", COST, "block", "attention, values, output projection", "residual, norms, feed-forward",
+    )  # fmt: skip
+
+    def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
+        """`||A[h,i,j] F[h,j]||`."""
+        if not self.per_head:
+            return None
+        parts = layer.parts("attention")
+        heads = layer.attention * parts.heads.norm(dim=-1)[:, :, None]
+        return heads if parts.scale is None else heads * parts.scale.abs()[:, None]
+
+
+@METHODS.register("norm_fixedres")
+@dataclass(frozen=True)
+class NormFixedResidual(LayerMethod):
+    """`0.5 N[i,j] / sum_k N[i,k] + 0.5 (i=j)`: N with Abnar & Zuidema's fixed residual (N_FIXEDRES); rows sum to 1."""
+
+    residual: float = 0.5
+
+    rows_sum_to_one = True
+    about = About(
+        "N as shares, with half of each token kept", "Modarressi et al. 2022",
+        "0.5 N / rowsum(N) + 0.5 I", COST, "block", "attention, values, a fixed residual", "true residual, norms, feed-forward",
+    )  # fmt: skip
+
+    def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        return with_residual(to_shares(stage_norms(layer, "attention"), layer.mask), self.residual, layer.mask)
+
+
+@METHODS.register("norm_res")
+@dataclass(frozen=True)
+class NormResidual(NormMethod):
+    """`N_RES[i,j] = ||z[i,j] + (i=j) x_i||`: the residual belongs to the token itself (Kobayashi et al. 2021)."""
+
+    stage = "residual"
+    about = About(
+        "N with the residual connection", KOBAYASHI, "||z[i,j] + (i=j) x_i||", COST, "block",
+        "attention, values, residual 1", "norms, feed-forward",
+    )  # fmt: skip
+
+
+@METHODS.register("norm_resln")
+@dataclass(frozen=True)
+class NormResidualNorm(NormMethod):
+    """`N_RESLN[i,j] = ||LN1's linear part of (z[i,j] + (i=j) x_i)||` (Kobayashi et al. 2021, eq. 9).
+
+    Pre-LN layers have no norm after the attention block's residual: there it equals `norm_res`.
+    """
+
+    stage = "norm1"
+    about = About(
+        "N with residual and first norm", KOBAYASHI, "||zt[i,j]||", COST, "block",
+        "the whole attention block", "feed-forward",
+    )  # fmt: skip
+
+
+@METHODS.register("norm_enc")
+@dataclass(frozen=True)
+class NormEncoder(NormMethod):
+    """`N_ENC[i,j] = ||xt[i,j]||`: through both residuals and norms (Modarressi et al. 2022, eq. 8).
+
+    The feed-forward enters only through the second norm's deviation. On pre-LN layers the second residual adds
+    nothing a source owns, so it equals `norm_res`; where a norm ends the layer (conformers), that norm is applied.
+    """
+
+    stage = "norm2"
+    about = About(
+        "N through the whole layer (GlobEnc's per-layer map)", "Modarressi et al. 2022", "||xt[i,j]||", COST, "block",
+        "attention, both residuals, both norms", "feed-forward (only its effect on the second norm)",
+    )  # fmt: skip

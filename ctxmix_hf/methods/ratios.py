@@ -1,0 +1,42 @@
+"""Context-mixing ratios: how much of a token's new vector comes from other tokens (Kobayashi et al. 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ctxmix_hf.errors import UnknownNameError
+from ctxmix_hf.records import STAGES, LayerRecord, ModelRecord, Parts, Stage
+
+STAGE_OF = {"norm": "attention", "norm_res": "residual", "norm_resln": "norm1", "norm_enc": "norm2"}
+
+
+def own_vectors(layer: LayerRecord, parts: Parts) -> Tensor:
+    """The diagonal of a decomposition, `t[i,i]`, `[B, T, D]`."""
+    weights = layer.attention.diagonal(dim1=-2, dim2=-1)  # [B, H, T]
+    own = torch.einsum("bhi,bhid->bid", weights, parts.heads)
+    own = own if parts.scale is None else own * parts.scale
+    return own if parts.own is None else own + parts.own
+
+
+def mixing_ratio(layer: LayerRecord, stage: Stage) -> Tensor:
+    """`r_i = ||sum_(j!=i) t[i,j]|| / (||sum_(j!=i) t[i,j]|| + ||t[i,i]||)`, `[B, T]`: the norm of the sum."""
+    parts = layer.parts(stage)
+    own = own_vectors(layer, parts)
+    whole = (layer.attention @ parts.heads).sum(dim=1)
+    whole = whole if parts.scale is None else whole * parts.scale
+    whole = whole if parts.own is None else whole + parts.own
+    others, kept = (whole - own).norm(dim=-1), own.norm(dim=-1)
+    return (others / (others + kept)).nan_to_num(0.0) * layer.mask
+
+
+def mixing_ratios(record: ModelRecord, decomposition: str = "norm_enc") -> Tensor:
+    """`r_i` per layer, `[B, L, T]`, for `norm`, `norm_res`, `norm_resln` or `norm_enc` (or a stage's name)."""
+    stage = STAGE_OF.get(decomposition, decomposition)
+    if stage not in STAGES:
+        raise UnknownNameError.among("decomposition", decomposition, [*STAGE_OF, *STAGES])
+    ratios = []
+    for layer in record:
+        ratios.append(mixing_ratio(layer, stage))  # type: ignore[arg-type]
+        layer.release()
+    return torch.stack(ratios, dim=1)

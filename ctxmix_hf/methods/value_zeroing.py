@@ -1,0 +1,125 @@
+"""Value Zeroing: how much a token's new vector changes when a source's value is taken away (Mohebbi et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.algebra.ranks import average_ranks
+from ctxmix_hf.algebra.shares import to_shares
+from ctxmix_hf.errors import UnsupportedMethodError
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
+from ctxmix_hf.methods.rest import Rest, ZeroedValues
+from ctxmix_hf.records import LayerRecord
+
+PAIRS_AT_ONCE = 1024  # enough for full-size matrix products, few enough to stay in the caches
+
+
+@METHODS.register("value_zeroing")
+@dataclass(frozen=True)
+class ValueZeroing(LayerMethod):
+    """`C[i,j] = distance(out_i^(-j), out_i)` as shares of the row (eq. 3-4; METHODS.md 6).
+
+    `out^(-j)` is the layer's output with the value vectors of j at zero in all heads, attention unchanged. The cosine
+    distance is taken as half the squared chord: `1 - cos` in float32 is rounding noise below 1e-6. Covers the whole
+    layer, feed-forward included; each layer starts from its recorded input.
+
+    Exact wherever a layer can be run again; where the decomposition is known, `out^(-j) = rest(u - z_j)` is used
+    (`shortcut=False` forces the re-run). `targets` restricts the rows that are computed, the others are zero.
+    """
+
+    distance: str = "cosine"
+    normalised: bool = False
+    row_shares: bool = True
+    per_head: bool = False
+    shortcut: bool = True
+    targets: tuple[int, ...] | None = None
+
+    rows_sum_to_one = True
+    about = About(
+        "change of each token's output when a source's value is zeroed", "Mohebbi et al. 2023",
+        "1 - cos(out_i^(-j), out_i), row shares", "about a third of T forward passes", "replay",
+        "the whole layer, feed-forward included", "nothing inside the layer (attention weights stay as they are)",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_choice("value_zeroing", "distance", self.distance, ("cosine", "euclidean", "spearman"))
+
+    def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        return self._shares(self._raw(layer, budget, None), layer)
+
+    def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
+        if not self.per_head:
+            return None
+        heads = range(layer.attention.shape[1])
+        return torch.stack([self._shares(self._raw(layer, budget, head), layer) for head in heads], dim=1)
+
+    def _shares(self, raw: Tensor, layer: LayerRecord) -> Tensor:
+        if not self.row_shares:
+            return raw
+        return to_shares(raw, layer.mask if self.targets is None else None)
+
+    def _raw(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
+        rest = Rest.of(layer) if self.shortcut else None
+        if rest is not None:
+            zeroed = layer.once("zeroed", lambda: ZeroedValues.of(layer, rest))
+            raw = self._by_shortcut(layer, zeroed, budget, head)
+        else:
+            raw = self._by_replay(layer, budget, head)
+        raw = raw * (layer.mask[:, :, None] & layer.mask[:, None, :])
+        return raw if self.targets is None else raw * _chosen(self.targets, raw)
+
+    def _by_shortcut(self, layer: LayerRecord, zeroed: ZeroedValues, budget: Budget, head: int | None) -> Tensor:
+        batch, tokens, width = layer.output.shape
+        raw = layer.output.new_zeros(batch, tokens, tokens)
+        wide = width if zeroed.inner is None else 2 * zeroed.inner[2].numel() + 6 * width
+        rows = tokens if self.targets is None else len(self.targets)
+        each = rows * wide * layer.output.element_size()
+        causal = bool((layer.attention.triu(1) == 0).all())
+        for b in range(batch):
+            last = int(layer.mask[b].nonzero().max()) + 1
+            compared = self._prepare(layer.output[b])
+            for sources in budget.chunks(last, each, limit=max(1, PAIRS_AT_ONCE // rows)):
+                first = sources.start if causal else 0  # nobody before a source sees it
+                targets = slice(first, last) if self.targets is None else torch.tensor(self.targets)
+                out = zeroed.outputs(b, sources, targets, head)
+                raw[b, targets, sources] = self._distance(out, compared[targets]).mT
+        return raw
+
+    def _by_replay(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
+        replay = layer.replay
+        if replay is None or not getattr(replay, "callable", True):
+            raise UnsupportedMethodError(
+                f"value_zeroing: layer {layer.index} ({layer.name}) can neither be decomposed nor run again"
+                + (" (the record was loaded from a file)." if replay is None else f": {layer.why_not}")
+            )
+        batch, tokens, width = layer.output.shape
+        raw = layer.output.new_zeros(batch, tokens, tokens)
+        compared = self._prepare(layer.output)
+        each = 16 * batch * tokens * (width + layer.attention.shape[1] * tokens) * layer.output.element_size()
+        for sources in budget.chunks(tokens, each, limit=max(1, 4 * PAIRS_AT_ONCE // (batch * tokens))):
+            out = replay.zeroed(range(sources.start, sources.stop), head)  # [S, B, T, D]
+            raw[:, :, sources] = self._distance(out.to(raw.dtype), compared).permute(1, 2, 0)
+        return raw
+
+    def _prepare(self, vectors: Tensor) -> Tensor:
+        """What the distance compares: unit vectors, rank vectors or the vectors themselves."""
+        if self.distance == "spearman":
+            ranks = average_ranks(vectors)
+            vectors = ranks - ranks.mean(dim=-1, keepdim=True)
+        if self.distance != "euclidean" or self.normalised:
+            return torch.nn.functional.normalize(vectors, dim=-1)
+        return vectors
+
+    def _distance(self, altered: Tensor, compared: Tensor) -> Tensor:
+        gap = (self._prepare(altered) - compared).square().sum(dim=-1)
+        return gap.sqrt() if self.distance == "euclidean" else 0.5 * gap
+
+
+def _chosen(targets: tuple[int, ...], raw: Tensor) -> Tensor:
+    chosen = torch.zeros(raw.shape[1], 1, dtype=raw.dtype, device=raw.device)
+    chosen[list(targets)] = 1
+    return chosen

@@ -1,0 +1,46 @@
+"""What a user calls: `instrument` any loaded model, or load one already instrumented with the Auto mirrors."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from torch import nn
+
+from ctxmix_hf.instrument.requests import AfterCall, BeforeCall
+from ctxmix_hf.instrument.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
+from ctxmix_hf.maps import ContextMixingMap
+from ctxmix_hf.recipes import compute_maps, resolve
+from ctxmix_hf.records import ModelRecord
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def maps_of_call(record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
+    """What `output_context_mixing=` returns."""
+    return compute_maps(record, methods, options.get("max_memory"))
+
+
+def instrument(model: Model, tokenizer: Any = None, methods: Any = None) -> Model:
+    """Teach a loaded transformers model `output_decomposition=` and `output_context_mixing=`, in place.
+
+    Same object, same class, same ordinary outputs. `methods` are what `output_context_mixing=True` means later;
+    `tokenizer` names the tokens of maps (found beside the weights where it is not given).
+    """
+    base = base_model(model)
+    top: Any = getattr(model, "_orig_mod", model)
+    check_family(base)
+    if methods is not None:
+        resolve(methods)
+    if instrumentation_of(top) is not None:
+        detach(top)
+    owner = Instrumentation(base.config.model_type, base.dtype, tokenizer=tokenizer, source=base.config._name_or_path or None)
+    attach(top, BeforeCall(owner, methods), AfterCall(owner, maps_of_call))
+    return model
+
+
+def uninstrument(model: Model) -> Model:
+    """Take everything `instrument` added away again."""
+    base_model(model)
+    top: Any = getattr(model, "_orig_mod", model)
+    detach(top)
+    return model

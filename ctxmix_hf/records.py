@@ -1,0 +1,329 @@
+"""What one forward pass left behind: a `ModelRecord` of `LayerRecord`s (METHODS.md 0.2 and 0.3).
+
+Letters: B batch, L layers, H heads, T tokens, E head size, D hidden size. Tensors are float32 or float64 (half
+precision is widened), detached unless a graph was asked for, and always `[B, T, ...]` whatever the family's layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol, overload
+
+import torch
+from torch import Tensor
+
+from ctxmix_hf.errors import UnsupportedMethodError
+from ctxmix_hf.tokens import Tokens, numbered
+
+STAGES = ("attention", "residual", "norm1", "norm2")
+Stage = Literal["attention", "residual", "norm1", "norm2"]
+
+
+@dataclass(frozen=True)
+class NormState:
+    """A norm as it ran: `weight * (v - mean(v)) / deviation + bias` (no mean for RMS, neither for affine)."""
+
+    kind: Literal["layer", "rms", "affine"]
+    weight: Tensor | None  # [D]
+    bias: Tensor | None  # [D]
+    eps: float
+    input: Tensor  # [B, T, D]
+
+    @cached_property
+    def deviation(self) -> Tensor:
+        """`[B, T, 1]`: sqrt(var + eps), the population variance of the true input, shared by all its parts."""
+        if self.kind == "affine":
+            return torch.ones_like(self.input[..., :1])
+        centred = self.centre(self.input)
+        return (centred.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
+
+    def centre(self, vectors: Tensor) -> Tensor:
+        return vectors - vectors.mean(dim=-1, keepdim=True) if self.kind == "layer" else vectors
+
+    def direction(self, vectors: Tensor) -> Tensor:
+        """The norm's linear part without the per-target division: `weight * centre(v)`, any `[..., D]`."""
+        centred = self.centre(vectors)
+        return centred if self.weight is None else centred * self.weight
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """The norm itself on other vectors `[..., D]`, with their own statistics."""
+        shape = vectors.shape[-1:]
+        if self.kind == "layer":
+            return torch.nn.functional.layer_norm(vectors, shape, self.weight, self.bias, self.eps)
+        if self.kind == "rms":
+            scaled = torch.nn.functional.rms_norm(vectors, shape, self.weight, self.eps)
+        else:
+            scaled = self.direction(vectors)
+        return scaled if self.bias is None else scaled + self.bias
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """`W2 act(W1 x + b1) + b2`, or gated: `W2 (act(Wg x + bg) * (W1 x + b1)) + b2`; then times `scale`."""
+
+    activation: Callable[[Tensor], Tensor]
+    inner: tuple[Tensor, Tensor | None]  # W1 [D_ff, D], b1
+    outer: tuple[Tensor, Tensor | None]  # W2 [D, D_ff], b2
+    gate: tuple[Tensor, Tensor | None] | None = None
+    scale: Tensor | float | None = None  # layer scale
+
+    def from_hidden(self, inner: Tensor, gate: Tensor | None) -> Tensor:
+        """From pre-activations `[N, D_ff]` to the output `[N, D]`."""
+        hidden = self.activation(inner) if gate is None else self.activation(gate).mul_(inner)
+        weight, bias = self.outer
+        out = torch.nn.functional.linear(hidden, weight, bias)
+        return out if self.scale is None else out * self.scale
+
+    def __call__(self, x: Tensor) -> Tensor:
+        inner = torch.nn.functional.linear(x, *self.inner)
+        return self.from_hidden(inner, None if self.gate is None else torch.nn.functional.linear(x, *self.gate))
+
+
+@dataclass(frozen=True)
+class Block:
+    """The attention block and what follows it, as parts that add up (level 2).
+
+    `u = residual + branch_norm?(context @ projection + projection_bias)`, `a = norm1?(u)`, `w = a + ffn_output`,
+    `out = tail[-1]?(... w)`. Post-LN layers have `norm1` and one tail norm; pre-LN layers have neither.
+    """
+
+    projection: Tensor  # [H, E, D]
+    projection_bias: Tensor | None  # [D]
+    branch_norm: NormState | None
+    residual: Tensor  # [B, T, D]
+    before_norm: Tensor  # u [B, T, D]
+    norm1: NormState | None
+    output: Tensor  # a [B, T, D]
+    tail: tuple[NormState, ...]
+    tail_complete: bool  # False where the layer goes on with something that is not a sum or a norm (bottlenecks)
+    order: Literal["post", "pre", "sandwich", "parallel"]
+    ffn_input_norm: NormState | None = None  # pre-LN's norm before the feed-forward
+    ffn_output_norm: NormState | None = None  # sandwich's norm after it
+    feed_forward: FeedForward | None = None  # None where its shape was not recognised
+
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    """Queries and keys as affine functions of the tokens, proved to give the recorded probabilities."""
+
+    query: tuple[Tensor, Tensor | None]  # Wq [H*E, D], bq
+    key: tuple[Tensor, Tensor | None]
+    value: tuple[Tensor, Tensor | None]
+    input_norm: NormState | None  # pre-LN's norm between the tokens and the projections
+    scaling: float
+
+
+class Replay(Protocol):
+    """The rest of a layer, run again by the model itself from altered parts."""
+
+    def rerun(self, zeroed: int | None = None, head: int | None = None) -> Tensor:
+        """Layer output `[B, T, D]` when the value row `zeroed` is 0 (in one head, or all); as recorded for None."""
+        ...
+
+    def zeroed(self, sources: Sequence[int], head: int | None = None) -> Tensor:
+        """`rerun` for several sources at once: `[len(sources), B, T, D]`."""
+        ...
+
+    def from_hidden(self, hidden: Tensor) -> Tensor:
+        """Layer output for another layer input `[K, T, D]`, K a multiple of B (rows repeat the batch)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A decomposition: `total_i = sum_j part_ij + constant_i`, `part_ij = scale_i sum_h A_hij heads_hj + (i=j) own_i`."""
+
+    heads: Tensor  # [B, H, T, D]
+    own: Tensor | None  # [B, T, D]
+    scale: Tensor | None  # [B, T, 1]
+    constant: Tensor  # [B, T, D]
+    total: Tensor  # [B, T, D], as captured
+
+
+@dataclass
+class LayerRecord:
+    """One layer of one forward pass. `block` is None where only the attention product is known (level 1)."""
+
+    index: int
+    name: str
+    layer_input: Tensor  # x = e^(l-1) [B, T, D]
+    attention: Tensor  # A [B, H, T, T]
+    values: Tensor  # V [B, H, T, E]
+    output: Tensor  # e^l [B, T, D]
+    mask: Tensor  # [B, T] bool, True on real tokens
+    path: str  # "sdpa" or "eager"
+    replay: Replay | None = None
+    level2: Block | None = None
+    why_not: str = ""  # the reason where level2 is None
+    attention_inputs: AttentionInputs | None = None
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what several methods of one call use
+
+    @property
+    def block(self) -> Block:
+        if self.level2 is None:
+            raise UnsupportedMethodError(
+                f"Layer {self.index} ({self.name}) has no exact decomposition: {self.why_not} "
+                "Methods that need none: attention, attention_rollout, attention_flow, effective_attention, value_zeroing, hta."
+            )
+        return self.level2
+
+    @property
+    def context(self) -> Tensor:
+        """`sum_j A[h,i,j] V[h,j]`, `[B, H, T, E]`."""
+        return self.attention @ self.values
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Compute something once for all methods of one call; `release` forgets it."""
+        if key not in self.shared:
+            self.shared[key] = compute()
+        return self.shared[key]
+
+    def release(self) -> None:
+        self.shared.clear()
+
+    def parts(self, stage: Stage) -> Parts:
+        """The decomposition at a stage, without any `[T, T, D]` tensor."""
+        return self.once(("parts", stage), lambda: decompose(self, stage))
+
+    def vectors(self, stage: Stage, targets: slice | Sequence[int] = slice(None)) -> Tensor:
+        """z, zr, zt or xt of METHODS.md 0.3, `[B, targets, T, D]`: built when asked for, so ask for few targets."""
+        parts = self.parts(stage)
+        chosen = torch.arange(self.attention.shape[2])[targets]
+        built = torch.einsum("bhij,bhjd->bijd", self.attention[:, :, chosen], parts.heads)
+        if parts.scale is not None:
+            built = built * parts.scale[:, chosen, None]
+        if parts.own is not None:
+            built[:, torch.arange(len(chosen)), chosen] += parts.own[:, chosen]
+        return built
+
+    def reconstruction_error(self, stage: Stage = "norm1") -> float:
+        """max |sum of parts + constant - captured| over real tokens, relative to max(1, max |captured|)."""
+        parts = self.parts(stage)
+        rebuilt = (self.attention @ parts.heads).sum(dim=1)
+        rebuilt = rebuilt if parts.scale is None else rebuilt * parts.scale
+        rebuilt = rebuilt + parts.constant + (0 if parts.own is None else parts.own)
+        gap = (rebuilt - parts.total)[self.mask].abs().max()
+        return float(gap / parts.total[self.mask].abs().max().clamp(min=1.0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled record keeps its tensors, not the model behind its replay."""
+        return {**self.__dict__, "replay": None, "shared": {}, "level2": _without_functions(self.level2)}
+
+
+def _without_functions(block: Block | None) -> Block | None:
+    return block if block is None else Block(**{**block.__dict__, "feed_forward": None})
+
+
+def decompose(record: LayerRecord, stage: Stage) -> Parts:
+    """METHODS.md 0.3: heads, residual and norms as parts of one vector per target."""
+    block = record.block
+    heads = record.once("head_vectors", lambda: record.values @ block.projection)  # F [B, H, T, D]
+    bias = block.projection_bias
+    constant = torch.zeros_like(block.residual) if bias is None else bias.expand_as(block.residual)
+    parts = Parts(heads, None, None, constant, block.before_norm - block.residual)
+    if block.branch_norm is not None:
+        parts = _through_norm(parts, block.branch_norm, parts.total)
+    if stage == "attention":
+        return parts
+    parts = Parts(parts.heads, block.residual, parts.scale, parts.constant, block.before_norm)
+    if stage == "residual":
+        return parts
+    if block.norm1 is not None:
+        parts = _through_norm(parts, block.norm1, block.output)
+    if stage == "norm1":
+        return parts
+    for i, norm in enumerate(block.tail):
+        parts = Parts(parts.heads, parts.own, parts.scale, parts.constant + norm.input - parts.total, norm.input)
+        last = i + 1 == len(block.tail) and block.tail_complete
+        parts = _through_norm(parts, norm, record.output if last else norm(norm.input))
+    if not block.tail and block.tail_complete:
+        parts = Parts(parts.heads, parts.own, parts.scale, parts.constant + record.output - parts.total, record.output)
+    return parts
+
+
+def _through_norm(parts: Parts, norm: NormState, total: Tensor) -> Parts:
+    inverse = norm.deviation.reciprocal()
+    own = None if parts.own is None else norm.direction(parts.own) * inverse
+    constant = norm.direction(parts.constant) * inverse
+    constant = constant if norm.bias is None else constant + norm.bias
+    scale = inverse if parts.scale is None else parts.scale * inverse
+    return Parts(norm.direction(parts.heads), own, scale, constant, total)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The proof a record carries."""
+
+    worst_error: float | None  # relative reconstruction error over layers; None where nothing is decomposed
+    precision: str  # dtype the statistics were taken in, and the model's own
+    path: str  # sdpa, eager or mixed
+    layers: int
+    exact_layers: int
+    padding: bool  # True where the batch holds padding
+
+    def __str__(self) -> str:
+        error = "no decomposition" if self.worst_error is None else f"worst error {self.worst_error:.1e}"
+        padded = "padded batch" if self.padding else "no padding"
+        return f"{error}; {self.precision}; {self.path}; {self.exact_layers}/{self.layers} layers decomposed; {padded}"
+
+
+@dataclass
+class ModelRecord(Sequence[LayerRecord]):
+    """One `LayerRecord` per layer, in call order, with what the whole forward shares."""
+
+    layers: tuple[LayerRecord, ...]
+    mask: Tensor  # [B, T] bool
+    input_ids: Tensor | None  # [B, T] where the model reads ids
+    causal: bool
+    model_dtype: torch.dtype
+    embedding_sum: Tensor | None = None  # what enters the embedding norm [B, T, D_emb]; None where there is none
+    replay: Any = field(default=None, repr=False)  # ModelReplay
+    origin: dict[str, Any] = field(default_factory=dict)  # model name, revision, layout: for maps and the Hub
+    read_tokens: Callable[[ModelRecord], list[Tokens]] | None = field(default=None, repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> LayerRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LayerRecord, ...]: ...
+    def __getitem__(self, index: int | slice) -> LayerRecord | tuple[LayerRecord, ...]:
+        return self.layers[index]
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[LayerRecord]:
+        return iter(self.layers)
+
+    @cached_property
+    def tokens(self) -> list[Tokens]:
+        """The pieces of each example; numbers where no tokenizer is known."""
+        if self.read_tokens is None:
+            return [numbered(self.mask.shape[1]) for _ in range(len(self.mask))]
+        return self.read_tokens(self)
+
+    @property
+    def hidden_states(self) -> tuple[Tensor, ...]:
+        """e^0 ... e^L."""
+        return (self.layers[0].layer_input, *(layer.output for layer in self.layers))
+
+    @cached_property
+    def check(self) -> Check:
+        errors = [layer.reconstruction_error() for layer in self.layers if layer.level2 is not None]
+        for layer in self.layers:
+            layer.release()
+        used = self.layers[0].attention.dtype
+        own = "" if used == self.model_dtype else f", model in {str(self.model_dtype).removeprefix('torch.')}"
+        paths = {layer.path for layer in self.layers}
+        return Check(
+            worst_error=max(errors) if errors else None,
+            precision=str(used).removeprefix("torch.") + own,
+            path=paths.pop() if len(paths) == 1 else "mixed",
+            layers=len(self.layers),
+            exact_layers=len(errors),
+            padding=not bool(self.mask.all()),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "tokens": self.tokens, "replay": None, "read_tokens": None}
