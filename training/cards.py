@@ -52,6 +52,7 @@ def _agreement_results(measured: Measures, linzen: Measures) -> dict[str, object
     return {
         "accuracy": measured["accuracy"],
         "left_out": measured["left_out"],
+        "without_cue": measured.get("without_cue", "not measured"),
         "table": "\n".join(f"| {name} | {share:.3f} | {n} |" for name, share, n in rows),
         "linzen": _linzen_sentence(linzen) if linzen else "",
     }

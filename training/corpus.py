@@ -33,13 +33,14 @@ HELDOUT_RULE = (
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and the one word in which its ungrammatical partner differs."""
+    """A sentence, the one word in which its ungrammatical partner differs, and the words that decide it."""
 
     uid: str
     words: tuple[str, ...]
     target_index: int
     good_word: str
     bad_word: str
+    cue_indices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ def _read_tsv(file: Path) -> list[tuple[str, int]]:
 def _read_cues(file: Path) -> Iterator[Pair]:
     for line in file.read_text(encoding="utf-8").splitlines():
         r = json.loads(line)
-        yield Pair(r["uid"], tuple(r["words"]), r["target_index"], r["good_word"], r["bad_word"])
+        cues = tuple(r["cue_indices"])
+        yield Pair(r["uid"], tuple(r["words"]), r["target_index"], r["good_word"], r["bad_word"], cues)
 
 
 def _derive_cues(blimp: Iterable[MinimalPair]) -> tuple[Pair, ...]:

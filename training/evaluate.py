@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,21 @@ Measures = dict[str, Any]
 
 
 def evaluate_agreement(folder: Path, data: BoxData) -> Measures:
-    """Share of held-out pairs in which the right word has the larger logit at [MASK], in all and per set."""
+    """Share of held-out pairs in which the right word has the larger logit at [MASK], in all and per set.
+
+    `without_cue` is the same with the cue words made unknown: what is left is guessing from the rest.
+    """
     heldout = [pair for pair in data.cues if is_heldout(pair)]
-    return _compare(folder, heldout, [pair.uid for pair in heldout])
+    blinded = [_without_cue(pair) for pair in heldout if pair.cue_indices]
+    measured = _compare(folder, heldout, [pair.uid for pair in heldout])
+    if blinded:
+        measured["without_cue"] = _compare(folder, blinded, [pair.uid for pair in blinded])["accuracy"]
+    return measured
+
+
+def _without_cue(pair: Pair) -> Pair:
+    words = tuple("[UNK]" if i in pair.cue_indices else word for i, word in enumerate(pair.words))
+    return replace(pair, words=words)
 
 
 def evaluate_linzen(folder: Path, linzen: Path) -> Measures:
