@@ -98,10 +98,11 @@ class LoopbackHub:
     def reset(self) -> None:
         """Forgets faults, switches and the log, and is up again; repositories stay."""
         self.requests: list[Logged] = []
-        self.cut_after_bytes: int | None = None
+        self.cut_after_bytes: int | None = None  # the next longer file body ends there, without a word
+        self.ignore_ranges = False  # answers 200 with everything, as some mirrors do
         self.tree_page_size = 1000
-        self.lfs_threshold = 10 * 1024 * 1024
-        self.multipart_bytes: int | None = None
+        self.lfs_threshold = 10 * 1024 * 1024  # text files from here on are large files too
+        self.multipart_bytes: int | None = None  # larger uploads come in parts of this size
         self._failures: list[tuple[int, str]] = []
         if self.port:
             self.up()
@@ -128,7 +129,7 @@ class LoopbackHub:
         """Listens, on the same port as before if there was one. Returns once connections are accepted."""
         if self._running is not None:
             return
-        listener = socket.create_server(("127.0.0.1", self.port))
+        listener = _listener(self.port)
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(self._app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
@@ -177,6 +178,15 @@ class LoopbackHub:
                 return JSONResponse({"error": error.message}, error.status, headers)
 
         return endpoint
+
+
+def _listener(port: int) -> socket.socket:
+    """A listening socket that names TCP: asyncio sends at once only on such, else each answer waits 40 ms."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+    return listener
 
 
 class _Logging:

@@ -32,9 +32,9 @@ async def resolve(hub: LoopbackHub, request: Request) -> Response:
         return _body(hub, request, file.sha256, headers)
     headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
     headers["Location"] = f"{hub.storage_url}/storage/{file.sha256}"
-    if xet_hash := hub.xet.hash_of(file.sha256):
+    if file.xet_hash:
         route = f"{hub.url}/api/{repo.kind}s/{repo.id}/xet-read-token/{commit.sha}"
-        headers |= {"X-Xet-Hash": xet_hash, "X-Xet-Refresh-Route": route}
+        headers |= {"X-Xet-Hash": file.xet_hash, "X-Xet-Refresh-Route": route}
     return Response(status_code=302, headers=headers)
 
 
@@ -51,7 +51,7 @@ def _body(hub: LoopbackHub, request: Request, sha256: str, headers: dict[str, st
     """The bytes asked for, or only their headers for a HEAD."""
     path = hub.blobs.path(sha256)
     size = path.stat().st_size
-    start, end, status = _wanted(request.headers.get("range"), size)
+    start, end, status = _wanted(None if hub.ignore_ranges else request.headers.get("range"), size)
     headers |= {"Content-Length": str(end - start), "Accept-Ranges": "bytes"}
     if status == 206:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"

@@ -107,7 +107,7 @@ async def tree(hub: LoopbackHub, request: Request) -> Response:
     """What lies below a folder, page by page: the address of the next page comes in a Link header."""
     repo = find_repo(hub, request)
     commit, folder = repo.at(param(request, "revision")), param(request, "path").strip("/")
-    rows = sorted(_listing(hub, commit, folder, _flag(request, "recursive"), _flag(request, "expand")))
+    rows = sorted(_listing(commit, folder, _flag(request, "recursive"), _flag(request, "expand")))
     if folder and not rows:
         raise HubError(
             404, f"{folder} does not exist on {commit.sha}", "EntryNotFound", X_Repo_Commit=commit.sha
@@ -126,7 +126,7 @@ def _flag(request: Request, name: str) -> bool:
 
 
 def _listing(
-    hub: LoopbackHub, commit: Commit, folder: str, recursive: bool, expand: bool
+    commit: Commit, folder: str, recursive: bool, expand: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     prefix = folder + "/" if folder else ""
     folders: set[str] = set()
@@ -136,11 +136,11 @@ def _listing(
         parts = path.removeprefix(prefix).split("/")
         folders |= {prefix + "/".join(parts[:depth]) for depth in range(1, len(parts) if recursive else 2)}
         if recursive or len(parts) == 1:
-            yield path, _row(hub, commit, path, expand)
-    yield from ((path, _row(hub, commit, path, expand)) for path in folders - set(commit.files))
+            yield path, _row(commit, path, expand)
+    yield from ((path, _row(commit, path, expand)) for path in folders - set(commit.files))
 
 
-def _row(hub: LoopbackHub, commit: Commit, path: str, expand: bool) -> dict[str, Any]:
+def _row(commit: Commit, path: str, expand: bool) -> dict[str, Any]:
     """A file or folder as listings show it."""
     file = commit.files.get(path)
     if file is None:
@@ -149,7 +149,7 @@ def _row(hub: LoopbackHub, commit: Commit, path: str, expand: bool) -> dict[str,
         row = {"type": "file", "oid": file.git_oid, "size": file.size, "path": path}
         if file.lfs:
             row["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": 134}
-            row |= {"xetHash": hub.xet.hash_of(file.sha256)} if hub.xet.hash_of(file.sha256) else {}
+            row |= {"xetHash": file.xet_hash} if file.xet_hash else {}
     if expand:
         last = commit.last_change(path)
         row["lastCommit"] = {"id": last.sha, "title": last.title, "date": last.date}
@@ -167,7 +167,7 @@ async def paths_info(hub: LoopbackHub, request: Request) -> Response:
         for path in form.get("paths", [])
         if any(f"{name}/".startswith(f"{path}/") for name in commit.files)
     ]
-    return JSONResponse([_row(hub, commit, path, expand) for path in known])
+    return JSONResponse([_row(commit, path, expand) for path in known])
 
 
 async def refs(hub: LoopbackHub, request: Request) -> Response:

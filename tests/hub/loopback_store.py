@@ -57,6 +57,7 @@ class File:
     git_oid: str
     sha256: str
     lfs: bool
+    xet_hash: str | None = None
 
     @property
     def etag(self) -> str:
@@ -101,7 +102,7 @@ def _now() -> str:
 
 @dataclass
 class Repo:
-    """Branches move, tags and commits do not; `objects` are the large files uploaded to it, by sha256."""
+    """Branches move, tags and commits do not; `objects` are its large files: sha256 to Xet hash, if any."""
 
     kind: str
     id: str
@@ -111,7 +112,7 @@ class Repo:
     branches: dict[str, Commit] = field(default_factory=dict)
     tags: dict[str, Commit] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
-    objects: set[str] = field(default_factory=set)
+    objects: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def url_path(self) -> str:
@@ -176,10 +177,10 @@ class Blobs:
             raise HubError(400, f"Content does not hash to {sha256}")
         partial.rename(self.path(sha256))
 
-    def lfs_file(self, sha256: str) -> File:
+    def lfs_file(self, sha256: str, xet_hash: str | None) -> File:
         """The table entry for an object uploaded before the commit that names it."""
         size = self.path(sha256).stat().st_size
-        return File(size, _git_oid(_pointer(sha256, size)), sha256, lfs=True)
+        return File(size, _git_oid(_pointer(sha256, size)), sha256, lfs=True, xet_hash=xet_hash)
 
 
 def _git_oid(content: bytes) -> str:

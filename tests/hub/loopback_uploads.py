@@ -60,7 +60,7 @@ def _upload_action(hub: LoopbackHub, repo: Repo, oid: str, size: int) -> dict[st
     return {"href": f"{hub.url}/{path}/complete/{oid}", "header": {"chunk_size": str(chunk)} | parts}
 
 
-def _objects(hub: LoopbackHub, request: Request) -> set[str]:
+def _objects(hub: LoopbackHub, request: Request) -> dict[str, str | None]:
     """The large objects of the repository in the path; who may write was settled with the address."""
     kind = KINDS[param(request, "kinds")]
     return hub.repos[kind, f"{param(request, 'owner')}/{param(request, 'name')}"].objects
@@ -70,7 +70,7 @@ async def lfs_upload(hub: LoopbackHub, request: Request) -> Response:
     """A whole object in one PUT."""
     storage_only(request)
     await hub.blobs.receive(param(request, "oid"), request.stream())
-    _objects(hub, request).add(param(request, "oid"))
+    _objects(hub, request)[param(request, "oid")] = None
     return Response()
 
 
@@ -95,7 +95,7 @@ async def lfs_complete(hub: LoopbackHub, request: Request) -> Response:
             yield content
 
     await hub.blobs.receive(oid, chunks())
-    _objects(hub, request).add(oid)
+    _objects(hub, request)[oid] = None
     for path in paths:
         path.unlink()
     return JSONResponse({})
@@ -136,10 +136,10 @@ def _apply(hub: LoopbackHub, repo: Repo, files: dict[str, File], key: str, value
     if key == "file":
         files[path] = hub.blobs.add(base64.b64decode(value["content"]), lfs=False)
     elif key == "lfsFile":
-        if value["oid"] not in repo.objects and not hub.xet.fetch(value["oid"], hub.blobs):
-            raise HubError(400, f"LFS pointer pointed to a file that does not exist: {path}")
-        repo.objects.add(value["oid"])
-        files[path] = hub.blobs.lfs_file(value["oid"])
+        oid = value["oid"]
+        if oid not in repo.objects:
+            repo.objects[oid] = hub.xet.fetch(oid, hub.blobs)
+        files[path] = hub.blobs.lfs_file(oid, repo.objects[oid])
     elif key in {"deletedFile", "deletedFolder"}:
         prefix = path.rstrip("/") + "/"
         gone = [path] if key == "deletedFile" else [name for name in files if name.startswith(prefix)]

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .loopback_access import find_repo, param
-from .loopback_store import Blobs
+from .loopback_store import Blobs, HubError
 
 if TYPE_CHECKING:
     from .loopback import LoopbackHub
@@ -33,7 +33,6 @@ class XetStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._hashes: dict[str, str] = {}
 
     @property
     def url(self) -> str:
@@ -41,19 +40,14 @@ class XetStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         return f"local://{self.folder}"
 
-    def hash_of(self, sha256: str) -> str | None:
-        """The Xet hash of a file that came by Xet."""
-        return self._hashes.get(sha256)
-
-    def fetch(self, sha256: str, blobs: Blobs) -> bool:
-        """Whether a file came by Xet. If so it is rebuilt, so that plain and ranged GETs find it too."""
+    def fetch(self, sha256: str, blobs: Blobs) -> str:
+        """The Xet hash of a file that came by Xet; rebuilds it, so that plain and ranged GETs find it too."""
         for shard in self.folder.rglob("shards/*.mdb"):
             for known, (xet_hash, size) in _files_in(shard.read_bytes()):
                 if known == sha256:
                     self._rebuild(xet_hash, size, blobs.path(sha256))
-                    self._hashes[sha256] = xet_hash
-                    return True
-        return False
+                    return xet_hash
+        raise HubError(400, f"LFS pointer pointed to a file that does not exist: {sha256}")
 
     def _rebuild(self, xet_hash: str, size: int, target: Path) -> None:
         """Reads from a copy, as the client has the store open, and so locked, while it commits."""

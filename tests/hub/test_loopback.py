@@ -11,6 +11,7 @@ from huggingface_hub.errors import (
     HfHubHTTPError,
     RepositoryNotFoundError,
 )
+from huggingface_hub.hf_api import RepoFile, RepoFolder
 
 from .conftest import BIG, SHARD, sha256
 from .loopback import LoopbackHub
@@ -77,12 +78,12 @@ def test_upload_in_parts(server: LoopbackHub, api: HfApi, repo_id: str, tmp_path
     api.create_repo(repo_id)
     api.upload_file(repo_id=repo_id, path_in_repo="a.bin", path_or_fileobj=BIG[:3_500_000])
     assert sum("/part/" in one.path for one in server.requests) == 4
-    got = hf_hub_download(repo_id, "a.bin", endpoint=server.url, cache_dir=tmp_path)
+    got = hf_hub_download(repo_id, "a.bin", endpoint=server.url, token=False, cache_dir=tmp_path)
     assert Path(got).read_bytes() == BIG[:3_500_000]
 
 
 def test_commit_deletes_files_and_folders(api: HfApi, repo_id: str, sample_commit: str) -> None:
-    operations = [
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
         CommitOperationAdd("new.txt", b"new"),
         CommitOperationDelete("ctxmix.json"),
         CommitOperationDelete("matrices/"),
@@ -155,12 +156,16 @@ def test_paths_info_names_size_and_hash(
 ) -> None:
     names = [SHARD, "README.md", "matrices", "nothing"]
     shard, card, matrices = api.get_paths_info(repo_id, names, repo_type="dataset", expand=True)
-    assert shard.lfs.sha256 == sha256(sample_folder / SHARD) and shard.size == len(BIG)
-    assert card.lfs is None and card.last_commit.oid == sample_commit
-    assert matrices.path == "matrices"
+    assert isinstance(shard, RepoFile) and isinstance(card, RepoFile) and isinstance(matrices, RepoFolder)
+    assert shard.lfs is not None and shard.lfs.sha256 == sha256(sample_folder / SHARD)
+    assert shard.size == len(BIG) and matrices.path == "matrices"
+    assert card.lfs is None and card.last_commit is not None and card.last_commit.oid == sample_commit
+
+
+def test_info_lists_files_with_sizes(api: HfApi, repo_id: str, sample_commit: str) -> None:
     info = api.dataset_info(repo_id, files_metadata=True)
-    assert info.sha == sample_commit and info.card_data.license == "mit"
-    assert {one.rfilename: one.size for one in info.siblings}[SHARD] == len(BIG)
+    assert info.sha == sample_commit and info.card_data is not None and info.card_data["license"] == "mit"
+    assert {one.rfilename: one.size for one in info.siblings or []}[SHARD] == len(BIG)
 
 
 # ---- who may do what

@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import build_hf_headers, get_session
+from huggingface_hub.utils import build_hf_headers, get_session, http_backoff
 
 from .conftest import BIG, SHARD, sha256
 from .loopback import LoopbackHub
@@ -25,8 +25,9 @@ from .loopback import LoopbackHub
 def test_snapshot_has_the_same_bytes(
     server: LoopbackHub, repo_id: str, sample_folder: Path, sample_commit: str, tmp_path: Path
 ) -> None:
+    cache = tmp_path / "cache"
     got = Path(
-        snapshot_download(repo_id, repo_type="dataset", endpoint=server.url, cache_dir=tmp_path / "cache")
+        snapshot_download(repo_id, repo_type="dataset", endpoint=server.url, token=False, cache_dir=cache)
     )
     assert got.name == sample_commit
     for path in sample_folder.rglob("*.*"):
@@ -61,6 +62,8 @@ def test_one_range_at_a_pinned_sha(
     assert get_session().get(url, headers=headers).status_code == 416
     headers["Range"] = "bytes=-5"
     assert get_session().get(url, headers=headers).content == (sample_folder / file).read_bytes()[-5:]
+    server.ignore_ranges = True
+    assert len(get_session().get(url, headers=headers).content) == (sample_folder / file).stat().st_size
 
 
 def test_missing_things_are_told_apart(server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path) -> None:
@@ -97,6 +100,17 @@ def test_cut_download_completes(
     gets = [one for one in server.requests if one.path.startswith("/storage/")]
     assert [one.range for one in gets] == [None, resumed]
     assert gets[0].bytes_sent == cut
+
+
+@pytest.mark.usefixtures("plain_uploads")
+def test_cut_range_is_asked_for_again(server: LoopbackHub, repo_id: str, sample_commit: str) -> None:
+    url = hf_hub_url(repo_id, SHARD, repo_type="dataset", revision=sample_commit, endpoint=server.url)
+    server.cut_after_bytes = 100
+    with pytest.raises(httpx2.RemoteProtocolError):
+        get_session().get(url, headers={"Range": "bytes=10-1009"})
+    server.cut_after_bytes = 100
+    answer = http_backoff("GET", url, headers={"Range": "bytes=10-1009"}, base_wait_time=0.01)
+    assert answer.content == BIG[10:1010]
 
 
 def test_down_is_an_error_soon_and_cached_files_stay(
