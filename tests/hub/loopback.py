@@ -19,7 +19,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -147,7 +146,7 @@ class LoopbackHub:
             thread.join()
             self._running = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LoopbackHub:
         self.up()
         return self
 
