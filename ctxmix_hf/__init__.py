@@ -1,0 +1,77 @@
+"""Which tokens was each representation made from? Context mixing in any Hugging Face encoder.
+
+    import ctxmix_hf as cm
+
+    model, tokenizer = cm.load_default()
+    m = cm.explain(model, "The keys to the cabinet [MASK] on the table.", "value_zeroing")
+    print(m.attribution("[MASK]"))
+
+Names are imported when first used, so that the command line starts without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Attribution": "maps",
+    "AutoContextMixingModel": "auto",
+    "AutoContextMixingModelForAudioClassification": "auto",
+    "AutoContextMixingModelForImageClassification": "auto",
+    "AutoContextMixingModelForMaskedLM": "auto",
+    "AutoContextMixingModelForQuestionAnswering": "auto",
+    "AutoContextMixingModelForSequenceClassification": "auto",
+    "AutoContextMixingModelForTokenClassification": "auto",
+    "ContextMixingMap": "maps",
+    "CtxmixError": "errors",
+    "attribute": "explain",
+    "explain": "explain",
+    "instrument": "modeling",
+    "list_methods": "catalogue",
+    "load_default": "auto",
+    "method": "recipes",
+    "mixing_ratios": "methods.ratios",
+    "similarity": "explain",
+    "supported_architectures": "architectures",
+    "uninstrument": "modeling",
+    "verify": "verify",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+if TYPE_CHECKING:
+    from ctxmix_hf.architectures import supported_architectures
+    from ctxmix_hf.auto import (
+        AutoContextMixingModel,
+        AutoContextMixingModelForAudioClassification,
+        AutoContextMixingModelForImageClassification,
+        AutoContextMixingModelForMaskedLM,
+        AutoContextMixingModelForQuestionAnswering,
+        AutoContextMixingModelForSequenceClassification,
+        AutoContextMixingModelForTokenClassification,
+        load_default,
+    )
+    from ctxmix_hf.catalogue import list_methods
+    from ctxmix_hf.errors import CtxmixError
+    from ctxmix_hf.explain import attribute, explain, similarity
+    from ctxmix_hf.maps import Attribution, ContextMixingMap
+    from ctxmix_hf.methods.ratios import mixing_ratios
+    from ctxmix_hf.modeling import instrument, uninstrument
+    from ctxmix_hf.recipes import method
+    from ctxmix_hf.verify import verify
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # A function may share its module's name (verify, explain): the attribute is always the function.
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,17 +1,17 @@
 """Every error of the library, each one also the builtin a caller would expect.
 
-    CtxmixError
-    ├── NotATransformersModelError (TypeError)      instrument() was given something else
-    ├── UnsupportedModelError (NotImplementedError) the family cannot be decomposed, or a layer left no record
-    ├── UnsupportedMethodError (NotImplementedError) the method needs what this model or record does not have
-    ├── NotInstrumentedError (RuntimeError)         the model was never instrumented
-    ├── RecordError (RuntimeError)                  the forward ran but could not be recorded as asked
-    ├── InputTypeError (TypeError)                  e.g. a text where tensors are expected
-    ├── InputError (ValueError)                     empty, too long, masked wrongly, not finite, ...
-    ├── OptionError (ValueError)                    a method option that does not exist or makes no sense
-    ├── UnknownNameError (LookupError)              a name that is not registered; the message lists what is
-    ├── MissingDependencyError (ImportError)        an optional package is needed; the message names the extra
-    └── StoreError (RuntimeError)                   a map store is damaged, foreign, locked or stale
+CtxmixError
+├── NotATransformersModelError (TypeError)      instrument() was given something else
+├── UnsupportedModelError (NotImplementedError) the family cannot be decomposed, or a layer left no record
+├── UnsupportedMethodError (NotImplementedError) the method needs what this model or record does not have
+├── NotInstrumentedError (RuntimeError)         the model was never instrumented
+├── RecordError (RuntimeError)                  the forward ran but could not be recorded as asked
+├── InputTypeError (TypeError)                  e.g. a text where tensors are expected
+├── InputError (ValueError)                     empty, too long, masked wrongly, not finite, ...
+├── OptionError (ValueError)                    a method option that does not exist or makes no sense
+├── UnknownNameError (LookupError)              a name that is not registered; the message lists what is
+├── MissingDependencyError (ImportError)        an optional package is needed; the message names the extra
+└── StoreError (RuntimeError)                   a map store is damaged, foreign, locked or stale
 """
 
 from __future__ import annotations

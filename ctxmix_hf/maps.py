@@ -34,6 +34,17 @@ class Attribution(AttributionViews):
     def __len__(self) -> int:
         return self.scores.shape[0]
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """`np.asarray(attribution)` is its scores."""
+        array = self.scores.detach().cpu().numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """Behaves as its scores where a tensor is expected: `.shape`, `.sum()`, `.numpy()`, ..."""
+        if name.startswith("_") or name == "scores" or not hasattr(Tensor, name):
+            raise AttributeError(f"Attribution has no attribute {name!r}")
+        return getattr(self.scores, name)
+
     def __getitem__(self, example: int) -> Attribution:
         """One example, still a batch of one, without its padding."""
         keep = self.mask[example].nonzero().squeeze(-1)
@@ -161,9 +172,7 @@ class ContextMixingMap(MapViews):
             raise InputError(f"Token {target} does not exist: the sentence has {len(real)} tokens.")
         return real[target]
 
-    def attribution(
-        self, target: Target = "[CLS]", layer: int = -1, scope: Literal["input", "layer"] = "input"
-    ) -> Attribution:
+    def attribution(self, target: Target = "[CLS]", layer: int = -1, scope: Literal["input", "layer"] = "input") -> Attribution:
         """One row: the contributions to `target` in `layer`, from the input (`scope="input"`) or within the layer.
 
         Several rows (a word, a span, `"mean_pool"`) are averaged: the mean of vectors is made from the mean of rows.
@@ -193,7 +202,9 @@ class ContextMixingMap(MapViews):
         merge = lambda t, axes: None if t is None else (  # noqa: E731
             mean.view(len(self), *(1,) * axes, *mean.shape[1:]) @ t @ join.mT.view(len(self), *(1,) * axes, self.size, size)
         )  # fmt: skip
-        tokens = [t.take(self.mask[b].nonzero().squeeze(-1).tolist()).merged().with_length(size) for b, t in enumerate(self.tokens)]
+        tokens = [
+            t.take(self.mask[b].nonzero().squeeze(-1).tolist()).merged().with_length(size) for b, t in enumerate(self.tokens)
+        ]
         return replace(
             self, layers=merge(self.layers, 1), heads=merge(self.heads, 2), given_input=merge(self.input, 1),
             tokens=tokens, mask=mask, meta={**self.meta, "unit": "word"},

@@ -11,7 +11,7 @@ from ctxmix_hf.errors import InputError
 _MARKS = ("▁", "Ġ")  # SentencePiece and byte-level BPE mark the start of a word
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """The pieces of one sequence, padding included; `words[t]` is the word a piece belongs to (None: special)."""
 
@@ -24,6 +24,15 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to another sequence of the same pieces."""
+        if isinstance(other, Tokens | list | tuple):
+            return list(self.pieces) == list(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pieces)
 
     def __iter__(self) -> Any:
         return iter(self.pieces)

@@ -109,9 +109,7 @@ def find_feed_forward(trace: Trace, joins: int, block_output: int, start: int) -
     return Found(found, input_norm, output_norm, output)
 
 
-def _source(
-    trace: Trace, back: Backtrack, last: Event, block_output: int
-) -> tuple[int | None, tuple[NormCall, int] | None]:
+def _source(trace: Trace, back: Backtrack, last: Event, block_output: int) -> tuple[int | None, tuple[NormCall, int] | None]:
     """What the feed-forward reads: the block output itself, or a norm of it."""
     start = back.origin(block_output)
     for event in trace.events:
@@ -125,9 +123,7 @@ def _reads(back: Backtrack, last: Event, source: int) -> bool:
     return _core(back, last, source) is not None
 
 
-def _core(
-    back: Backtrack, last: Event, source: int
-) -> tuple[Callable[[Tensor], Tensor], Weights, Weights | None] | None:
+def _core(back: Backtrack, last: Event, source: int) -> tuple[Callable[[Tensor], Tensor], Weights, Weights | None] | None:
     """(activation, inner weights, gate weights) of what feeds the last linear map."""
     active = back.activation(last.inputs[0])
     if active is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from ctxmix_hf.instrument.layout import HiddenLayout, first_tensor
@@ -117,3 +118,9 @@ class ModelReplay:
         finally:
             ACTIVE.reset(token)
         return Rerun(output, injection.outputs)
+
+    def hidden_of(self, input_ids: Tensor, layer: int) -> Tensor:
+        """e^layer `[B, T, D]` of other token ids in the same call (same positions, segments and mask)."""
+        with torch.no_grad():
+            recorded = self.module(*self.args, **{**self.kwargs, "input_ids": input_ids}, output_decomposition=True)
+        return recorded.decomposition.hidden_states[layer]  # type: ignore[no-any-return]

@@ -124,5 +124,3 @@ def first_tensor(output: Any) -> Tensor | None:
         return next((item for item in output if isinstance(item, Tensor)), None)
     values = getattr(output, "values", None)
     return first_tensor(tuple(values())) if callable(values) else None
-
-

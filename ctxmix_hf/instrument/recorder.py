@@ -215,4 +215,3 @@ class Recorder:
         if self.frames:
             raise RecordError("The forward pass ended inside a layer; nothing was recorded.")
         return self.layers
-

@@ -115,5 +115,3 @@ def model_record(recorder: Recorder, module: nn.Module, args: Any, kwargs: Any) 
         read_tokens=recorder.owner.read_tokens,
         origin={"model": base.config._name_or_path or type(base).__name__, "model_type": base.config.model_type},
     )
-
-

@@ -133,9 +133,9 @@ class BranchFinder:
             extended = branch
         elif event.kind == "linear":
             extended = self._project(branch, event)
-        elif event.kind in ("scale", "shift") and branch.projected and branch.norm is None:
-            extended = branch.then(_constant_step(event))
-        elif event.kind == "scale" and not isinstance(event.payload, Tensor) and branch.norm is None:
+        elif (event.kind in ("scale", "shift") and branch.projected and branch.norm is None) or (
+            event.kind == "scale" and not isinstance(event.payload, Tensor) and branch.norm is None
+        ):
             extended = branch.then(_constant_step(event))
         elif event.kind == "add":
             extended = self._sum(event)
@@ -209,9 +209,7 @@ def _affine(event: Event) -> NormCall | None:
     return NormCall("affine", constant, None, 0.0) if event.kind == "scale" else NormCall("affine", None, constant, 0.0)
 
 
-def _path(
-    trace: Trace, consumers: dict[int, list[Event]], start: int, goal: int
-) -> tuple[list[Event], bool]:
+def _path(trace: Trace, consumers: dict[int, list[Event]], start: int, goal: int) -> tuple[list[Event], bool]:
     """Depth first, norms before sums; the path to `goal`, else the one that passes most sums."""
     best: list[Event] = []
     stack: list[tuple[int, list[Event]]] = [(start, [])]
@@ -233,4 +231,3 @@ def _path(
 
 def _sums(path: list[Event]) -> int:
     return sum(event.kind == "add" for event in path)
-

@@ -23,7 +23,6 @@ from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.tokens import Tokens, numbered, read_tokens
 
 
-
 @dataclass
 class Instrumentation:
     """What is known about one instrumented model; shared by its hooks, copied and pickled with them."""

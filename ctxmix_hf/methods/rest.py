@@ -100,9 +100,7 @@ class ZeroedValues:
         return self.rest.after(u, entered, self.rest.feed_forward.from_hidden(hidden, gate))
 
 
-def _first_product(
-    rest: Rest, heads: Tensor, weights: tuple[Tensor, Tensor | None]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _first_product(rest: Rest, heads: Tensor, weights: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
     """W1 applied to the norm's linear part of u and of the head vectors, and the constant W1 beta + b1."""
     matrix, bias = weights
     entry, u = rest.entry, rest.block.before_norm

@@ -1,0 +1,108 @@
+"""Mirrors of transformers' Auto classes that return the same models, instrumented; and the models in the box."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from ctxmix_hf.errors import UnknownNameError
+from ctxmix_hf.modeling import instrument
+
+BOX = {"ctxmix/agreement": "agreement", "ctxmix/sentiment": "sentiment"}
+CONFIG_KEY = "context_mixing"  # default methods ride in the model's own config.json
+
+
+def model_path(name_or_path: Any) -> Any:
+    """A box model's folder for its name; anything else as it is."""
+    if str(name_or_path) in BOX:
+        return str(Path(str(resources.files("ctxmix_hf"))) / "models" / BOX[str(name_or_path)])
+    if str(name_or_path).startswith("ctxmix/"):
+        raise UnknownNameError.among("model in the box", name_or_path, BOX)
+    return name_or_path
+
+
+class _AutoContextMixing:
+    """`from_pretrained` of the mirrored class, then `instrument`: same class, same weights, same keywords."""
+
+    mirrors: ClassVar[Any]
+
+    def __init__(self) -> None:
+        raise TypeError(f"{type(self).__name__} is made with {type(self).__name__}.from_pretrained(name_or_path).")
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: Any, *args: Any, methods: Any = None, tokenizer: Any = None, **kwargs: Any
+    ) -> PreTrainedModel:
+        """Load like the mirrored Auto class (revision, cache_dir, token, dtype, device_map, ... pass through).
+
+        `methods` are what `output_context_mixing=True` computes; `tokenizer` names the tokens of maps.
+        """
+        path = model_path(name_or_path)
+        if path is not name_or_path and not {"dtype", "torch_dtype"} & set(kwargs):
+            kwargs["dtype"] = torch.float32  # box weights are stored in half precision
+        model = cls.mirrors.from_pretrained(path, *args, **kwargs)
+        saved = getattr(model.config, CONFIG_KEY, None) or {}
+        return instrument(model, tokenizer=tokenizer, methods=methods or saved.get("methods"))  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_config(cls, config: Any, *, methods: Any = None, **kwargs: Any) -> PreTrainedModel:
+        return instrument(cls.mirrors.from_config(config, **kwargs).eval(), methods=methods)  # type: ignore[no-any-return]
+
+
+def _mirror(name: str) -> Any:
+    return getattr(transformers, name)
+
+
+class AutoContextMixingModel(_AutoContextMixing):
+    """`AutoModel`, instrumented."""
+
+    mirrors = _mirror("AutoModel")
+
+
+class AutoContextMixingModelForSequenceClassification(_AutoContextMixing):
+    """`AutoModelForSequenceClassification`, instrumented."""
+
+    mirrors = _mirror("AutoModelForSequenceClassification")
+
+
+class AutoContextMixingModelForMaskedLM(_AutoContextMixing):
+    """`AutoModelForMaskedLM`, instrumented."""
+
+    mirrors = _mirror("AutoModelForMaskedLM")
+
+
+class AutoContextMixingModelForTokenClassification(_AutoContextMixing):
+    """`AutoModelForTokenClassification`, instrumented."""
+
+    mirrors = _mirror("AutoModelForTokenClassification")
+
+
+class AutoContextMixingModelForQuestionAnswering(_AutoContextMixing):
+    """`AutoModelForQuestionAnswering`, instrumented."""
+
+    mirrors = _mirror("AutoModelForQuestionAnswering")
+
+
+class AutoContextMixingModelForImageClassification(_AutoContextMixing):
+    """`AutoModelForImageClassification`, instrumented."""
+
+    mirrors = _mirror("AutoModelForImageClassification")
+
+
+class AutoContextMixingModelForAudioClassification(_AutoContextMixing):
+    """`AutoModelForAudioClassification`, instrumented."""
+
+    mirrors = _mirror("AutoModelForAudioClassification")
+
+
+def load_default() -> tuple[PreTrainedModel, Any]:
+    """`(model, tokenizer)`: the number-agreement masked LM in the box, instrumented, without any network."""
+    path = model_path("ctxmix/agreement")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    model = AutoContextMixingModelForMaskedLM.from_pretrained("ctxmix/agreement", tokenizer=tokenizer)
+    return model, tokenizer
