@@ -27,20 +27,43 @@ _HOME = {
     "AutoContextMixingModelForTokenClassification": "auto",
     "ContextMixingMap": "maps",
     "CtxmixError": "errors",
-    "attribute": "explain",
-    "explain": "explain",
+    "attribute": "explaining",
+    "explain": "explaining",
     "instrument": "modeling",
     "list_methods": "catalogue",
     "load_default": "auto",
     "method": "recipes",
     "mixing_ratios": "methods.ratios",
-    "similarity": "explain",
+    "similarity": "explaining",
     "supported_architectures": "architectures",
     "uninstrument": "modeling",
-    "verify": "verify",
+    "verify": "verification",
 }
 
-__all__ = sorted([*_HOME, "__version__"])
+__all__ = [
+    "Attribution",
+    "AutoContextMixingModel",
+    "AutoContextMixingModelForAudioClassification",
+    "AutoContextMixingModelForImageClassification",
+    "AutoContextMixingModelForMaskedLM",
+    "AutoContextMixingModelForQuestionAnswering",
+    "AutoContextMixingModelForSequenceClassification",
+    "AutoContextMixingModelForTokenClassification",
+    "ContextMixingMap",
+    "CtxmixError",
+    "__version__",
+    "attribute",
+    "explain",
+    "instrument",
+    "list_methods",
+    "load_default",
+    "method",
+    "mixing_ratios",
+    "similarity",
+    "supported_architectures",
+    "uninstrument",
+    "verify",
+]
 
 if TYPE_CHECKING:
     from ctxmix_hf.architectures import supported_architectures
@@ -56,18 +79,17 @@ if TYPE_CHECKING:
     )
     from ctxmix_hf.catalogue import list_methods
     from ctxmix_hf.errors import CtxmixError
-    from ctxmix_hf.explain import attribute, explain, similarity
+    from ctxmix_hf.explaining import attribute, explain, similarity
     from ctxmix_hf.maps import Attribution, ContextMixingMap
     from ctxmix_hf.methods.ratios import mixing_ratios
     from ctxmix_hf.modeling import instrument, uninstrument
     from ctxmix_hf.recipes import method
-    from ctxmix_hf.verify import verify
+    from ctxmix_hf.verification import verify
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A function may share its module's name (verify, explain): the attribute is always the function.
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value

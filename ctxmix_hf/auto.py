@@ -35,9 +35,7 @@ class _AutoContextMixing:
         raise TypeError(f"{type(self).__name__} is made with {type(self).__name__}.from_pretrained(name_or_path).")
 
     @classmethod
-    def from_pretrained(
-        cls, name_or_path: Any, *args: Any, methods: Any = None, tokenizer: Any = None, **kwargs: Any
-    ) -> PreTrainedModel:
+    def from_pretrained(cls, name_or_path: Any, *args: Any, methods: Any = None, tokenizer: Any = None, **kwargs: Any) -> PreTrainedModel:
         """Load like the mirrored Auto class (revision, cache_dir, token, dtype, device_map, ... pass through).
 
         `methods` are what `output_context_mixing=True` computes; `tokenizer` names the tokens of maps.

@@ -202,9 +202,7 @@ class ContextMixingMap(MapViews):
         merge = lambda t, axes: None if t is None else (  # noqa: E731
             mean.view(len(self), *(1,) * axes, *mean.shape[1:]) @ t @ join.mT.view(len(self), *(1,) * axes, self.size, size)
         )  # fmt: skip
-        tokens = [
-            t.take(self.mask[b].nonzero().squeeze(-1).tolist()).merged().with_length(size) for b, t in enumerate(self.tokens)
-        ]
+        tokens = [t.take(self.mask[b].nonzero().squeeze(-1).tolist()).merged().with_length(size) for b, t in enumerate(self.tokens)]
         return replace(
             self, layers=merge(self.layers, 1), heads=merge(self.heads, 2), given_input=merge(self.input, 1),
             tokens=tokens, mask=mask, meta={**self.meta, "unit": "word"},

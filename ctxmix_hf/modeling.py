@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from ctxmix_hf.instrument.requests import AfterCall, BeforeCall
-from ctxmix_hf.instrument.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
+from ctxmix_hf.instrumentation.requests import AfterCall, BeforeCall
+from ctxmix_hf.instrumentation.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
 from ctxmix_hf.maps import ContextMixingMap
 from ctxmix_hf.recipes import compute_maps, resolve
 from ctxmix_hf.records import ModelRecord

@@ -26,9 +26,7 @@ def extended_class(cls: type) -> type:
     here = sys.modules[__name__].__dict__
     if name not in here:
         fields = [(field, Any, dataclasses.field(default=None)) for field in FIELDS]
-        here[name] = dataclasses.make_dataclass(
-            name, fields, bases=(cls,), namespace={"__module__": __name__, "__doc__": cls.__doc__}
-        )
+        here[name] = dataclasses.make_dataclass(name, fields, bases=(cls,), namespace={"__module__": __name__, "__doc__": cls.__doc__})
     made = here[name]
     assert isinstance(made, type)
     return made

@@ -167,9 +167,7 @@ def compute_maps(record: ModelRecord, methods: Any, max_memory: Any = None) -> d
     return made
 
 
-def _as_map(
-    record: ModelRecord, key: str, recipe: Recipe, layers: Any, heads: Any, given: Any, notes: dict[str, Any]
-) -> ContextMixingMap:
+def _as_map(record: ModelRecord, key: str, recipe: Recipe, layers: Any, heads: Any, given: Any, notes: dict[str, Any]) -> ContextMixingMap:
     meta = {
         "options": recipe.method.options(),
         "rolls_out_shares": recipe.method.rolls_out_shares,

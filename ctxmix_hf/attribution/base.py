@@ -48,9 +48,7 @@ class Question:
         return logits.softmax(dim=-1)[rows, wanted]
 
 
-def ask(
-    logits: Tensor, record: ModelRecord, class_index: Any, of: str, position: Any, foil: Any, mask_token_id: int | None
-) -> Question:
+def ask(logits: Tensor, record: ModelRecord, class_index: Any, of: str, position: Any, foil: Any, mask_token_id: int | None) -> Question:
     """Check what is asked against the model's own answer."""
     if of not in ("prob", "logit"):
         raise OptionError(f"of={of!r} does not exist. Choose 'prob' or 'logit'.")
@@ -60,9 +58,7 @@ def ask(
         place = _positions(record, position, mask_token_id, batch)
         logits = logits[torch.arange(batch), place.to(logits.device)]
     if logits.dim() != 2:
-        raise UnsupportedMethodError(
-            f"Logits of shape {tuple(logits.shape)} are neither one per class nor one per token and class."
-        )
+        raise UnsupportedMethodError(f"Logits of shape {tuple(logits.shape)} are neither one per class nor one per token and class.")
     chosen = logits.argmax(dim=-1) if class_index is None else _ids(class_index, batch, logits.shape[-1], "class_index")
     other = None if foil is None else _ids(foil, batch, logits.shape[-1], "foil")
     return Question(chosen, of, place, other)  # type: ignore[arg-type]

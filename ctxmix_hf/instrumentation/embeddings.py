@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ctxmix_hf.instrument.feedforward import Backtrack
-from ctxmix_hf.instrument.roles import norm_of
-from ctxmix_hf.instrument.trace import Trace
+from ctxmix_hf.instrumentation.feedforward import Backtrack
+from ctxmix_hf.instrumentation.roles import norm_of
+from ctxmix_hf.instrumentation.trace import Trace
 
 
 def embedding_norm(prelude: Trace, hidden: Tensor, root: nn.Module | None) -> tuple[nn.Module | None, Tensor | None]:

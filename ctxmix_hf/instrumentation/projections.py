@@ -11,12 +11,12 @@ import math
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrument.blocks import precision_of, tolerance
-from ctxmix_hf.instrument.feedforward import Backtrack
-from ctxmix_hf.instrument.layout import Attention, HiddenLayout
-from ctxmix_hf.instrument.norms import NormCall
-from ctxmix_hf.instrument.roles import norm_of
-from ctxmix_hf.instrument.trace import Event, Trace
+from ctxmix_hf.instrumentation.blocks import precision_of, tolerance
+from ctxmix_hf.instrumentation.feedforward import Backtrack
+from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout
+from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.roles import norm_of
+from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.records import AttentionInputs
 
 

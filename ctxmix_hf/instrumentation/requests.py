@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from ctxmix_hf.errors import RecordError
-from ctxmix_hf.instrument.injection import ModelReplay
-from ctxmix_hf.instrument.inputs import check_call, main_input, padding_mask
-from ctxmix_hf.instrument.recorder import Recorder
-from ctxmix_hf.instrument.session import Instrumentation, _Hook, base_model
+from ctxmix_hf.instrumentation.injection import ModelReplay
+from ctxmix_hf.instrumentation.inputs import check_call, main_input, padding_mask
+from ctxmix_hf.instrumentation.recorder import Recorder
+from ctxmix_hf.instrumentation.session import Instrumentation, _Hook, base_model
 from ctxmix_hf.outputs import extend
 from ctxmix_hf.records import ModelRecord
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrument.fused import widened
-from ctxmix_hf.instrument.norms import NormCall
-from ctxmix_hf.instrument.roles import norm_of
-from ctxmix_hf.instrument.trace import Event, Trace
+from ctxmix_hf.instrumentation.fused import widened
+from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.roles import norm_of
+from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.records import FeedForward
 
 Weights = tuple[Tensor, Tensor | None]

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
 from ctxmix_hf.errors import NotATransformersModelError, NotInstrumentedError, UnsupportedModelError
-from ctxmix_hf.instrument.injection import Injection
-from ctxmix_hf.instrument.overrides import REFUSED, Span, span_of
-from ctxmix_hf.instrument.recorder import ACTIVE, Recorder
+from ctxmix_hf.instrumentation.injection import Injection
+from ctxmix_hf.instrumentation.overrides import REFUSED, Span, span_of
+from ctxmix_hf.instrumentation.recorder import ACTIVE, Recorder
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.tokens import Tokens, numbered, read_tokens
 
@@ -143,7 +143,7 @@ def attach(model: nn.Module, before: Any, after: Any) -> None:
     owner = before.owner
     root = owner.root = encoder_of(base)
     span = span_of(base)
-    for name, module in root.named_modules():
+    for module in root.modules():
         if not any(True for _ in module.children()) and not isinstance(module, _TOLD_BY_TAP):
             module.register_forward_hook(SeeModule(owner))
     if span is not None:
@@ -207,7 +207,7 @@ def instrumentation_of(model: nn.Module) -> Instrumentation | None:
 def require_instrumentation(model: nn.Module) -> Instrumentation:
     owner = instrumentation_of(model)
     if owner is None:
-        raise NotInstrumentedError("This model is not instrumented: call ctxmix_hf.instrument(model) first.")
+        raise NotInstrumentedError("This model is not instrumented: call ctxmix_hf.instrumentation(model) first.")
     return owner
 
 
@@ -241,5 +241,5 @@ def check_family(base: PreTrainedModel) -> None:
     if span_of(base) is None and not _layer_candidates(encoder_of(base)):
         raise UnsupportedModelError(
             f"{base.config.model_type}: no list of layers was found in {type(base).__name__}; declare where its layers "
-            "start and end in ctxmix_hf/instrument/overrides.py."
+            "start and end in ctxmix_hf/instrumentation/overrides.py."
         )

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ctxmix_hf.instrument.fused import multi_head_parts, repeat_heads, sdpa_probabilities
-from ctxmix_hf.instrument.norms import NormCall
-from ctxmix_hf.instrument.trace import (
+from ctxmix_hf.instrumentation.fused import multi_head_parts, repeat_heads, sdpa_probabilities
+from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.trace import (
     ACTIVATION,
     ADD,
     ALIAS,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ctxmix_hf.instrument.layout import HiddenLayout, first_tensor
-from ctxmix_hf.instrument.recorder import ACTIVE
-from ctxmix_hf.instrument.replay import LayerCall, repeat_batch
+from ctxmix_hf.instrumentation.layout import HiddenLayout, first_tensor
+from ctxmix_hf.instrumentation.recorder import ACTIVE
+from ctxmix_hf.instrumentation.replay import LayerCall, repeat_batch
 from ctxmix_hf.records import LayerRecord
 
 if TYPE_CHECKING:
-    from ctxmix_hf.instrument.session import Instrumentation
+    from ctxmix_hf.instrumentation.session import Instrumentation
 
 EMBEDDING_SUM = -1
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ctxmix_hf.instrument.fused import widened
+from ctxmix_hf.instrumentation.fused import widened
 from ctxmix_hf.records import NormState
 
 

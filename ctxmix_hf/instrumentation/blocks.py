@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrument.feedforward import Found, find_feed_forward
-from ctxmix_hf.instrument.layout import Attention, HiddenLayout
-from ctxmix_hf.instrument.norms import NormCall
-from ctxmix_hf.instrument.roles import Branch, BranchFinder, LinearStep, Residual, Trunk, follow_trunk
-from ctxmix_hf.instrument.trace import Event, Trace
+from ctxmix_hf.instrumentation.feedforward import Found, find_feed_forward
+from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout
+from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.roles import Branch, BranchFinder, LinearStep, Residual, Trunk, follow_trunk
+from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.records import Block, NormState
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}

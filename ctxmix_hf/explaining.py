@@ -11,7 +11,7 @@ from torch import Tensor
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution, Case, ask
 from ctxmix_hf.errors import InputError, InputTypeError, OptionError, UnsupportedMethodError
-from ctxmix_hf.instrument.session import base_model, require_instrumentation
+from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
 from ctxmix_hf.maps import Attribution, ContextMixingMap
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.tokens import read_encoding
@@ -21,9 +21,7 @@ def encode(model: Any, text: Any, tokenizer: Any = None) -> tuple[dict[str, Any]
     """(tensors on the model's device, the tokenizer's own encoding) of one text, a pair, or a list of them."""
     tokenizer = tokenizer or require_instrumentation(model).load_tokenizer()
     if tokenizer is None:
-        raise InputError(
-            "No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one."
-        )
+        raise InputError("No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one.")
     texts = [text] if isinstance(text, str | tuple) else list(text)
     if not texts or any(not _is_text(item) for item in texts):
         raise InputTypeError("Expected a text, a pair of texts, or a list of them.")
@@ -123,9 +121,7 @@ class Similarity:
     b: Attribution
 
 
-def similarity(
-    model: Any, text_a: str, text_b: str, method: Any = "value_zeroing+rollout", *, tokenizer: Any = None
-) -> Similarity:
+def similarity(model: Any, text_a: str, text_b: str, method: Any = "value_zeroing+rollout", *, tokenizer: Any = None) -> Similarity:
     """Which words made this similarity? Both sides' contributions to the cosine of the mean-pooled embeddings.
 
     The cosine is a sum over a text's tokens, `cos = sum_i e_i . p_b / (n |p_a| |p_b|)`: exact. Each token's share is then
@@ -145,9 +141,7 @@ def similarity(
     pa, pb = ha.mean(dim=0), hb.mean(dim=0)
     cosine = torch.nn.functional.cosine_similarity(pa, pb, dim=0)
     scale = 1.0 / (pa.norm() * pb.norm())
-    return Similarity(
-        float(cosine), _traced(ma, ha @ pb * scale / len(ha), text_b), _traced(mb, hb @ pa * scale / len(hb), text_a)
-    )
+    return Similarity(float(cosine), _traced(ma, ha @ pb * scale / len(ha), text_b), _traced(mb, hb @ pa * scale / len(hb), text_a))
 
 
 def _last_hidden(out: Any) -> Tensor:

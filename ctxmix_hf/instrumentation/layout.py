@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrument.fused import widened
-from ctxmix_hf.instrument.trace import AttentionProduct
+from ctxmix_hf.instrumentation.fused import widened
+from ctxmix_hf.instrumentation.trace import AttentionProduct
 
 
 class Unmatched(Exception):

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrument.layout import Attention, HiddenLayout, Unmatched, find_layout
-from ctxmix_hf.instrument.norms import NormCall, as_norm
-from ctxmix_hf.instrument.trace import Event, LinearCall, Trace
+from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout, Unmatched, find_layout
+from ctxmix_hf.instrumentation.norms import NormCall, as_norm
+from ctxmix_hf.instrumentation.trace import Event, LinearCall, Trace
 
 Affine = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
 
@@ -133,9 +133,7 @@ class BranchFinder:
             extended = branch
         elif event.kind == "linear":
             extended = self._project(branch, event)
-        elif (event.kind in ("scale", "shift") and branch.projected and branch.norm is None) or (
-            event.kind == "scale" and not isinstance(event.payload, Tensor) and branch.norm is None
-        ):
+        elif event.kind in ("scale", "shift") and branch.norm is None and (branch.projected or _is_factor(event)):
             extended = branch.then(_constant_step(event))
         elif event.kind == "add":
             extended = self._sum(event)
@@ -161,6 +159,11 @@ class BranchFinder:
         branch, other = (left, event.inputs[1]) if left is not None else (right, event.inputs[0])
         assert branch is not None
         return replace(branch, parallel=(*branch.parallel, other)) if branch.projected else None
+
+
+def _is_factor(event: Event) -> bool:
+    """One number: it commutes with the projection, so it may come before it."""
+    return event.kind == "scale" and not isinstance(event.payload, Tensor)
 
 
 def _constant_step(event: Event) -> Affine:

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from ctxmix_hf.errors import InputError, RecordError, UnsupportedModelError
-from ctxmix_hf.instrument.blocks import build_block, tolerance
-from ctxmix_hf.instrument.embeddings import embedding_norm
-from ctxmix_hf.instrument.layout import Attention, HiddenLayout, Unmatched, first_tensor, standard_attention
-from ctxmix_hf.instrument.projections import find_attention_inputs
-from ctxmix_hf.instrument.replay import LayerCall, LayerReplay
-from ctxmix_hf.instrument.tap import Tap
-from ctxmix_hf.instrument.trace import Event, Trace
+from ctxmix_hf.instrumentation.blocks import build_block, tolerance
+from ctxmix_hf.instrumentation.embeddings import embedding_norm
+from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout, Unmatched, first_tensor, standard_attention
+from ctxmix_hf.instrumentation.projections import find_attention_inputs
+from ctxmix_hf.instrumentation.replay import LayerCall, LayerReplay
+from ctxmix_hf.instrumentation.tap import Tap
+from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.records import AttentionInputs, LayerRecord
 
 if TYPE_CHECKING:
-    from ctxmix_hf.instrument.session import Instrumentation
+    from ctxmix_hf.instrumentation.session import Instrumentation
 
 # Set while a call records or injects; hooks of the same owner wake up for it, in this thread only.
 ACTIVE: ContextVar[Any] = ContextVar("ctxmix_active", default=None)
@@ -185,9 +185,7 @@ class Recorder:
     def _check(self, record: LayerRecord, proof: bool | None, precision: torch.dtype) -> None:
         """The first record of a layer must add up; later ones trust it (`ModelRecord.check` always measures)."""
         if not bool(record.output[record.mask].isfinite().all()):
-            raise InputError(
-                f"Layer {record.index} ({record.name}) gave NaN or infinite numbers: the weights or inputs are not finite."
-            )
+            raise InputError(f"Layer {record.index} ({record.name}) gave NaN or infinite numbers: the weights or inputs are not finite.")
         if record.level2 is None or proof:
             return
         for stage in ("norm1", "norm2"):

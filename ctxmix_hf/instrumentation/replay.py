@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ctxmix_hf.errors import UnsupportedMethodError
-from ctxmix_hf.instrument.layout import HiddenLayout, Unmatched, first_tensor
-from ctxmix_hf.instrument.tap import Tap
-from ctxmix_hf.instrument.trace import AttentionProduct, Trace
+from ctxmix_hf.instrumentation.layout import HiddenLayout, Unmatched, first_tensor
+from ctxmix_hf.instrumentation.tap import Tap
+from ctxmix_hf.instrumentation.trace import AttentionProduct, Trace
 
 if TYPE_CHECKING:
-    from ctxmix_hf.instrument.session import Instrumentation
+    from ctxmix_hf.instrumentation.session import Instrumentation
 
 CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "cache_params", "mems")
 

@@ -105,61 +105,18 @@ class LinearCall:
 
 
 # Which torch functions are which kind. Keyed by name: `a + b`, torch.add and Tensor.add arrive under few names.
-ALIAS = frozenset(
-    [
-        "view",
-        "reshape",
-        "transpose",
-        "permute",
-        "contiguous",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "to",
-        "type",
-        "type_as",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "clone",
-        "expand",
-        "expand_as",
-        "__getitem__",
-        "dropout",
-        "swapaxes",
-        "swapdims",
-        "movedim",
-        "narrow",
-        "select",
-        "view_as",
-        "chunk",
-        "split",
-        "unbind",
-        "tensor_split",
-    ]
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ALIAS = _names(
+    """view reshape transpose permute contiguous flatten unflatten squeeze unsqueeze to type type_as float double half
+    bfloat16 clone expand expand_as __getitem__ dropout swapaxes swapdims movedim narrow select view_as chunk split
+    unbind tensor_split"""
 )
-KEEPS_PROBABILITIES = frozenset(["masked_fill", "masked_fill_", "nan_to_num", "where", "dropout_"])
-ADD = frozenset(["add", "__add__", "__radd__", "add_", "__iadd__"])
-DIVIDE = frozenset(["div", "true_divide", "__truediv__", "div_", "__itruediv__", "divide"])
-MULTIPLY = frozenset(["mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__"])
-IN_PLACE = frozenset(["add_", "__iadd__", "mul_", "__imul__", "div_", "__itruediv__", "masked_fill_", "dropout_"])
-ACTIVATION = frozenset(
-    [
-        "gelu",
-        "relu",
-        "relu_",
-        "silu",
-        "tanh",
-        "sigmoid",
-        "leaky_relu",
-        "elu",
-        "celu",
-        "mish",
-        "hardtanh",
-        "softplus",
-        "relu6",
-        "hardswish",
-    ]
-)
+KEEPS_PROBABILITIES = _names("masked_fill masked_fill_ nan_to_num where dropout_")
+ADD = _names("add __add__ __radd__ add_ __iadd__")
+DIVIDE = _names("div true_divide __truediv__ div_ __itruediv__ divide")
+MULTIPLY = _names("mul multiply __mul__ __rmul__ mul_ __imul__")
+IN_PLACE = _names("add_ __iadd__ mul_ __imul__ div_ __itruediv__ masked_fill_ dropout_")
+ACTIVATION = _names("gelu relu relu_ silu tanh sigmoid leaky_relu elu celu mish hardtanh softplus relu6 hardswish")

@@ -23,8 +23,7 @@ def main_input(base: PreTrainedModel, args: Any, kwargs: Any) -> Tensor:
         given = next((value for value in candidates if value is not None), None)
         what = "a text" if _is_text(given) else type(given).__name__
         raise InputTypeError(
-            f"Expected tensors, got {what}: call model(**tokenizer(text, return_tensors='pt'), ...) "
-            "(or a processor for images and sound)."
+            f"Expected tensors, got {what}: call model(**tokenizer(text, return_tensors='pt'), ...) (or a processor for images and sound)."
         )
     return found
 
@@ -67,12 +66,12 @@ def _check_ids(base: PreTrainedModel, ids: Tensor, mask: Tensor | None) -> None:
         raise InputError("The attention mask of an example is all zero: there is no token to explain.")
     pad = getattr(base.config, "pad_token_id", None)
     special = (getattr(base.config, "eos_token_id", None), getattr(base.config, "bos_token_id", None))
-    if mask is None and isinstance(pad, int) and pad not in special and ids.shape[1] > 1:
-        if bool(((ids[:, -1] == pad) | (ids[:, 0] == pad)).any()):
-            raise InputError(
-                "The batch holds padding but no attention_mask was passed, so the model would mix padding into every "
-                "token: pass the tokenizer's attention_mask too."
-            )
+    padded = mask is None and isinstance(pad, int) and pad not in special and ids.shape[1] > 1
+    if padded and bool(((ids[:, -1] == pad) | (ids[:, 0] == pad)).any()):
+        raise InputError(
+            "The batch holds padding but no attention_mask was passed, so the model would mix padding into every "
+            "token: pass the tokenizer's attention_mask too."
+        )
 
 
 def position_limit(base: PreTrainedModel) -> int | None:
