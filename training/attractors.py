@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,25 @@ NOUN_SETS = (
 VERB_SET = "regular_plural_subject_verb_agreement_1"
 ONE = ("the", "a", "this", "that", "every", "its", "his")
 MANY = ("the", "some", "these", "those", "many", "all", "two", "their")
-PREPOSITIONS = "of to in on with for from near by about behind at under over without against around".split()
+PREPOSITIONS = [
+    "of",
+    "to",
+    "in",
+    "on",
+    "with",
+    "for",
+    "from",
+    "near",
+    "by",
+    "about",
+    "behind",
+    "at",
+    "under",
+    "over",
+    "without",
+    "against",
+    "around",
+]
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,7 @@ def _review_nouns(sentences: Iterable[str]) -> set[tuple[str, str]]:
     after_one, after_many = Counter[str](), Counter[str]()
     for sentence in sentences:
         words = sentence.split()
-        for before, word in zip(words, words[1:], strict=False):
+        for before, word in itertools.pairwise(words):
             after_one[word] += before in ("a", "an", "the", "this", "its", "his", "every")
             after_many[word] += before in (
                 "the",

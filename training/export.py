@@ -16,6 +16,7 @@ def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
     model = copy.deepcopy(model).half()
     model.save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)  # save_pretrained leaves it for its owner only
+    tokenizer.backend_tokenizer.no_truncation()  # a trace of how it was last called, not a property
     tokenizer.save_pretrained(folder)
     file = folder / "config.json"
     config = json.loads(file.read_text(encoding="utf-8"))

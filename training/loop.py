@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -80,7 +79,7 @@ def save_atomically(state: dict[str, object], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".partial")
     torch.save(state, partial)
-    os.replace(partial, file)
+    partial.replace(file)
 
 
 def train(model: nn.Module, plan: Plan, prepare: Callable[[], LossAt], work: Path, log: Log) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def soft_labels(folder: str, data: BoxData, work: Path) -> dict[str, float]:
         labels = _ask_teacher(folder, sorted({text for text, _ in data.sst_train}))
         partial = file.with_suffix(".partial")
         partial.write_text(json.dumps(labels), encoding="utf-8")
-        os.replace(partial, file)
+        partial.replace(file)
     positive = json.loads(file.read_text(encoding="utf-8"))
     return {text: (positive[text] + gold) / 2 for text, gold in data.sst_train}
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from cards import write_cards
 from corpus import load
@@ -63,8 +65,13 @@ def run_agreement(job: Job) -> None:
 
 def run_sentiment(job: Job) -> None:
     start = language_model(job.bench, job.plans["mlm"])
-    teacher = soft_labels(job.teacher, job.bench.data, job.bench.work) if job.teacher else None
-    model = sentiment_model(start, job.bench, job.plans["sentiment"], teacher)
+    plan, teacher = job.plans["sentiment"], None
+    if job.teacher:  # under its own name, so that checkpoints with and without a teacher do not mix
+        plan, teacher = (
+            replace(plan, name="sentiment_taught"),
+            soft_labels(job.teacher, job.bench.data, job.bench.work),
+        )
+    model = sentiment_model(start, job.bench, plan, teacher)
     export(model, job.bench.tokenizer, job.out / "sentiment")
 
 
@@ -113,6 +120,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     torch.set_num_threads(options.threads)
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()
     if options.fresh:
         shutil.rmtree(options.work, ignore_errors=True)
     log = Log(options.log or options.work / "log.jsonl")
