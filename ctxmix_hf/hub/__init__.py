@@ -1,0 +1,1 @@
+"""Maps and instrumented models on the Hub. A cached map opens without a model."""

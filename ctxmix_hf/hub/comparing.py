@@ -1,0 +1,75 @@
+"""Is this store of this model? Never used silently when it is not: every difference has a sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ctxmix_hf.errors import StoreError, UnknownNameError
+from ctxmix_hf.hub.keys import inner_model, model_identity, tokenizer_hash
+from ctxmix_hf.hub.layout import canonical
+from ctxmix_hf.hub.manifest import Manifest, MethodEntry, method_entries
+from ctxmix_hf.recipes import resolve
+
+
+def find_method(manifest: Manifest, wanted: Any) -> tuple[str, MethodEntry]:
+    """The store's entry for a method: by name, or by a method with options, which must be the store's."""
+    if isinstance(wanted, str):
+        if wanted not in manifest.methods:
+            raise UnknownNameError.among("method in this store", wanted, manifest.methods)
+        return wanted, manifest.methods[wanted]
+    (key, asked), *_ = method_entries(resolve(wanted)).items()
+    find_method(manifest, key)
+    require_options(key, manifest.methods[key], asked.options)
+    return key, manifest.methods[key]
+
+
+def require_options(key: str, entry: MethodEntry, options: Any) -> None:
+    """Raise unless these options are the ones the store was computed with. None: nothing is known of them."""
+    if options is not None:
+        gaps = option_gaps(key, entry.options, json.loads(canonical(options)))
+        if gaps:
+            raise StoreError(f"This store is not what was asked for: {'; '.join(gaps)}.")
+
+
+def option_gaps(key: str, stored: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+    names = sorted(name for name in {**stored, **asked} if stored.get(name) != asked.get(name))
+    return [f"{key}: {name} is {stored.get(name)!r} in the store, {asked.get(name)!r} was asked for" for name in names]
+
+
+def differences(manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None) -> list[str]:
+    """Sentences, one per difference; empty if the store is this model's."""
+    found = model_gaps(manifest, model)
+    if tokenizer is not None and tokenizer_hash(tokenizer) != manifest.tokenizer:
+        found.append("the tokenizer is another one" if manifest.tokenizer else "the store was made without a tokenizer")
+    if methods is not None:
+        for key, entry in method_entries(resolve(methods)).items():
+            if key not in manifest.methods:
+                found.append(f"the store has no maps of {key!r}")
+            else:
+                found += option_gaps(key, manifest.methods[key].options, entry.options)
+    return found
+
+
+def model_gaps(manifest: Manifest, model: Any) -> list[str]:
+    """Differences of the model alone."""
+    stored = manifest.model
+    config = inner_model(model).config
+    if config.model_type != stored.get("model_type"):
+        return [f"the store is of a {stored.get('model_type')} model, this is a {config.model_type}"]
+    own = model_identity(model)
+    found = []
+    if own["dtype"] != stored.get("dtype"):
+        found.append(f"the model ran in {stored.get('dtype')}, this one is in {own['dtype']}")
+    elif own["weights"] != stored.get("weights"):
+        origin = manifest.origin
+        name = f"{origin.get('model_id')} at revision {origin.get('revision') or 'unknown'}"
+        found.append(f"the weights differ: the store is of {name} (weights {str(stored.get('weights'))[:12]}), "
+                     f"this model has weights {own['weights'][:12]}")  # fmt: skip
+    return found
+
+
+def require_same(manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None) -> None:
+    gaps = differences(manifest, model, tokenizer, methods)
+    if gaps:
+        raise StoreError(f"This store does not belong to this model: {'; '.join(gaps)}.")

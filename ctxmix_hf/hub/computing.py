@@ -1,0 +1,124 @@
+"""From texts or tensors to what a store keeps: one model call per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ctxmix_hf.errors import InputError, InputTypeError, StoreError
+from ctxmix_hf.hub.keys import batch_keys, inner_model
+from ctxmix_hf.hub.manifest import Manifest
+from ctxmix_hf.hub.shards import to_array
+from ctxmix_hf.hub.writing import NewExample
+from ctxmix_hf.maps import ContextMixingMap
+from ctxmix_hf.recipes import Recipe
+from ctxmix_hf.tokens import Tokens, read_encoding
+
+
+def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
+    """`given` in pieces of at most `size` examples: a list is sliced, tensors are sliced along the batch."""
+    cuts = [slice(i, min(i + size, count)) for i in range(0, count, size)]
+    if isinstance(given, Mapping):
+        tensors = {key: value for key, value in given.items() if isinstance(value, Tensor)}
+        if any(len(value) != count for value in tensors.values()) or not tensors:
+            raise InputError(f"{count} ids need tensors with {count} rows.")
+        rest = {key: value for key, value in given.items() if key not in tensors}
+        return [(cut, {**rest, **{key: value[cut] for key, value in tensors.items()}}) for cut in cuts]
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != count:
+        raise InputError(f"{count} ids need a list of {count} texts (or pairs), or tensors with {count} rows.")
+    return [(cut, list(given[cut])) for cut in cuts]
+
+
+def compute(
+    model: Any, tokenizer: Any, methods: dict[str, Recipe], given: Any, options: dict[str, Any]
+) -> tuple[dict[str, ContextMixingMap], list[dict[str, Any]], list[str | None]]:  # fmt: skip
+    """(maps of the batch, what the examples file says of each example, cache keys)."""
+    inputs, tokens, texts = _encode(model, tokenizer, given)
+    with torch.no_grad():
+        out = model(**inputs, output_context_mixing=list(methods.values()), **options)
+    maps = dict(zip(methods, out.context_mixing.values(), strict=True))
+    first = next(iter(maps.values()))
+    tokens = tokens or first.tokens
+    predictions = _predictions(getattr(out, "logits", None), len(first))
+    about = [_about(tokens[b], first.mask[b], texts[b] if texts else None, predictions[b]) for b in range(len(first))]
+    return maps, about, batch_keys(inputs, first.mask)
+
+
+def _encode(model: Any, tokenizer: Any, given: Any) -> tuple[dict[str, Any], list[Tokens] | None, list[Any] | None]:
+    device = inner_model(model).device
+    if isinstance(given, Mapping):
+        return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given.items()}, None, None
+    if tokenizer is None:
+        raise InputError("Texts need a tokenizer: pass tokenizer=... to MapStore.create or MapStore.open.")
+    pairs = [(item,) if isinstance(item, str) else tuple(item) for item in given]
+    if any(not all(isinstance(text, str) for text in pair) or len(pair) > 2 for pair in pairs) or len({len(p) for p in pairs}) > 1:
+        raise InputTypeError("Expected texts, or pairs of texts, not both in one batch.")
+    if any(not "".join(pair).strip() for pair in pairs):
+        raise InputError("A text is empty: there is no token to explain.")
+    columns = [list(column) for column in zip(*pairs, strict=True)]
+    encoding = tokenizer(*columns, padding=len(pairs) > 1, return_tensors="pt")
+    return {k: v.to(device) for k, v in encoding.items()}, read_encoding(encoding, tokenizer, list(given)), pairs
+
+
+def _predictions(logits: Any, count: int) -> list[int | None]:
+    """The predicted class of each example, for classifiers of whole examples."""
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count:
+        return [None] * count
+    return [int(i) for i in logits.argmax(dim=-1).tolist()]
+
+
+def _about(tokens: Tokens, mask: Tensor, pair: Any, prediction: int | None) -> dict[str, Any]:
+    """An example's line, without id and label."""
+    seen = tokens.take(mask.nonzero().squeeze(-1).tolist())
+    text = pair[0] if pair else seen.text
+    return {
+        "text": text, "text_pair": pair[1] if pair and len(pair) > 1 else None, "tokens": list(seen.pieces),
+        "input_ids": None if seen.ids is None else list(seen.ids),
+        "words": None if seen.words is None else list(seen.words),
+        "special": None if seen.special is None else list(seen.special),
+        "spans": None if seen.spans is None else [None if s is None else list(s) for s in seen.spans],
+        "prediction": prediction,
+    }  # fmt: skip
+
+
+def about_map(made: ContextMixingMap, example: int) -> dict[str, Any]:
+    """An example's line from a map that was computed elsewhere."""
+    return _about(made.tokens[example], made.mask[example], None, None)
+
+
+def new_examples(
+    manifest: Manifest, ids: Sequence[str], split: str, maps: dict[str, ContextMixingMap], about: Sequence[dict[str, Any]],
+    keys: Sequence[str | None], labels: Sequence[Any] | None,
+) -> list[NewExample]:  # fmt: skip
+    """A batch of maps as examples to write, without their padding."""
+    first = next(iter(maps.values()))
+    if len(first) != len(ids):
+        raise InputError(f"{len(ids)} ids for maps of {len(first)} examples.")
+    made = []
+    for b, name in enumerate(ids):
+        real = first.mask[b].nonzero().squeeze(-1)
+        line = {"id": name, **about[b], "label": None if labels is None else labels[b]}
+        arrays = [_cut(values, b, real, manifest.dtype, name) for values in _values(manifest, maps)]
+        causal = bool(first.meta.get("causal"))
+        made.append(NewExample(name, split, len(real), keys[b], causal, line, arrays))
+    return made
+
+
+def _values(manifest: Manifest, maps: dict[str, ContextMixingMap]) -> list[Tensor]:
+    """`[B, L, T, T]` of every series of shards."""
+    found = []
+    for key, entry in manifest.methods.items():
+        for kind in entry.parts:
+            values = maps[key].input if kind == "input" else maps[key].layers
+            if values is None:
+                raise StoreError(f"The maps of {key!r} have no layers.")
+            found.append(values)
+    return found
+
+
+def _cut(values: Tensor, b: int, real: Tensor, dtype: str, name: str) -> Any:
+    whole = len(real) == values.shape[-1]
+    return to_array(values[b] if whole else values[b][..., real[:, None], real], dtype, name)

@@ -1,0 +1,127 @@
+"""Shards as safetensors files. A growing shard leaves room for its header, so that finishing it moves no data.
+
+Bytes depend on nothing but the entries: one metadata key, entries in the order they were added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ctxmix_hf.errors import StoreError
+from ctxmix_hf.hub.layout import canonical, file_digest
+from ctxmix_hf.hub.manifest import DTYPES, Manifest, Shard
+
+Entry = tuple[str, int, int, int]  # id, T, begin, end
+SMALL = 32  # a last shard with less data than this many rooms is written again without the empty room
+
+
+def room_of(shard_size: int) -> int:
+    """Bytes kept free for the header of a growing shard: 1 MiB of the usual 256."""
+    return min(1 << 20, max(1 << 13, shard_size // 256)) // 8 * 8
+
+
+def entry_json(entry: Entry, dtype: str) -> str:
+    """An entry's line in the safetensors header."""
+    name, size, begin, end = entry
+    code, itemsize = DTYPES[dtype]
+    shape = [(end - begin) // (size * size * itemsize), size, size]
+    return f"{json.dumps(name, ensure_ascii=False)}:" + canonical({"dtype": code, "shape": shape, "data_offsets": [begin, end]})
+
+
+def metadata_json(manifest: Manifest, folder: str) -> str:
+    """The one metadata key: which store and which series this shard belongs to."""
+    mark = canonical({"fingerprint": manifest.fingerprint, "folder": folder, "schema": 1})
+    return '"__metadata__":' + canonical({"ctxmix": mark})
+
+
+def header(manifest: Manifest, folder: str, entries: Iterable[Entry], room: int | None = None) -> bytes:
+    """Length and header of a safetensors file, filled with spaces to a multiple of 8 or to `room`."""
+    text = "{" + ",".join([metadata_json(manifest, folder), *(entry_json(e, manifest.dtype) for e in entries)]) + "}"
+    body = text.encode()
+    length = -(-len(body) // 8) * 8 if room is None else room - 8
+    if len(body) > length:
+        raise StoreError("A shard's header does not fit in its room.")
+    return length.to_bytes(8, "little") + body.ljust(length)
+
+
+def finish(source: Path, target: Path, manifest: Manifest, folder: str, entries: list[Entry]) -> Shard:
+    """Turn the growing shard `source` into the finished file `target`. Small ones are copied (and `source` stays), others moved."""
+    room = room_of(manifest.shard_size)
+    data = entries[-1][3]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if data < SMALL * room:
+        front = header(manifest, folder, entries)
+        _copy(source, target, front, room, data)
+    else:
+        front = header(manifest, folder, entries, room)
+        with source.open("r+b") as file:
+            file.write(front)
+            file.truncate(room + data)
+            file.flush()
+            os.fsync(file.fileno())
+        source.replace(target)
+    return Shard(len(front) + data, file_digest(target), len(front))
+
+
+def reopen(source: Path, target: Path, manifest: Manifest, shard: Shard) -> None:
+    """A finished shard as a growing one again, in place of nothing: `source` stays."""
+    room = room_of(manifest.shard_size)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if shard.data != room:
+        _copy(source, target, bytes(room), shard.data, shard.size - shard.data)
+
+
+def _copy(source: Path, target: Path, front: bytes, begin: int, length: int) -> None:
+    """`front` and then `length` bytes of `source` from `begin` on; `target` appears whole or not at all."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    with source.open("rb") as read, temporary.open("wb") as write:
+        write.write(front)
+        read.seek(begin)
+        shutil.copyfileobj(read, write, 1 << 20)
+        write.truncate(len(front) + length)
+        write.flush()
+        os.fsync(write.fileno())
+    if temporary.stat().st_size != len(front) + length:
+        temporary.unlink()
+        raise StoreError(f"{source.name} is shorter than the index says.")
+    temporary.replace(target)
+
+
+def check_header(path: Path, manifest: Manifest, folder: str, shard: Shard, entries: list[Entry]) -> None:
+    """Raise unless the file's own header names exactly the entries of the index, with their dtype and shape."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length + 8 != shard.data:
+            raise StoreError(f"{path.name} of {folder!r} is damaged: its header has another length than the manifest says.")
+        try:
+            found: dict[str, Any] = json.loads(file.read(length))
+            found.pop("__metadata__", None)
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise StoreError(f"{path.name} of {folder!r} is damaged: its header is not JSON.") from error
+    wanted = json.loads("{" + ",".join(entry_json(entry, manifest.dtype) for entry in entries) + "}")
+    if found != wanted:
+        name = next((n for n in {**wanted, **found} if found.get(n) != wanted.get(n)), "")
+        raise StoreError(f"{path.name} of {folder!r} is damaged: its header and the index disagree about {name!r:.80}.")
+
+
+def to_array(values: Tensor, dtype: str, name: str) -> Any:
+    """`[L, T, T]` as the contiguous array that is stored."""
+    array = np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.dtype(dtype).newbyteorder("<"))
+    if dtype == "float16" and not np.isfinite(array).all():
+        raise StoreError(f"The map of {name!r} does not fit in float16: store it with dtype='float32'.")
+    return array
+
+
+def to_tensor(data: bytes, size: int, dtype: str) -> Tensor:
+    """`[L, T, T]` float32 from stored bytes."""
+    array = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1, size, size)
+    return torch.from_numpy(array.astype(np.float32))

@@ -1,0 +1,241 @@
+"""`MapStore`: maps computed once, kept in a folder or on the Hub, and read back one example at a time without any model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError
+from ctxmix_hf.hub import comparing, computing, reading
+from ctxmix_hf.hub.index import Index, Row, load_index
+from ctxmix_hf.hub.keys import model_identity, model_origin, tokenizer_hash
+from ctxmix_hf.hub.layout import MANIFEST, check_id, check_split, disk_errors
+from ctxmix_hf.hub.manifest import DTYPES, Manifest, MethodEntry, load_manifest, method_entries
+from ctxmix_hf.hub.publishing import StoreOnHub
+from ctxmix_hf.hub.reading import FolderSource, Source
+from ctxmix_hf.hub.shards import to_tensor
+from ctxmix_hf.hub.writing import Writer, lock_store
+from ctxmix_hf.maps import ContextMixingMap
+from ctxmix_hf.recipes import method, resolve
+
+
+class MapStore(StoreOnHub):
+    """Maps of many examples by a few methods of one model. Made with `create`, `open` or `from_hub`."""
+
+    def __init__(self, manifest: Manifest, index: Index, source: Source, root: Path | None = None) -> None:
+        self.manifest, self.index, self.source, self.root = manifest, index, source, root
+        self.model: Any = None
+        self.tokenizer: Any = None
+        self._writer: Writer | None = None
+        self._known: dict[Any, Any] = {}  # models that were compared with this store
+
+    # ---- making -----------------------------------------------------------------------------------------------
+    @classmethod
+    def create(
+        cls, path: str | Path, *, model: Any, tokenizer: Any = None, methods: Any, dtype: str = "float32",
+        shard_size: int = 256 << 20, model_id: str | None = None, revision: str | None = None,
+    ) -> MapStore:  # fmt: skip
+        """An empty store in a new folder, open for `add`. `dtype="float16"` halves it, for display; `revision` pins the model."""
+        root = Path(path)
+        if dtype not in DTYPES:
+            raise OptionError(f"dtype={dtype!r} does not exist. Choose one of {', '.join(map(repr, DTYPES))}.")
+        if shard_size < 1 << 14:
+            raise OptionError("shard_size is at least 16384 bytes.")
+        entries = method_entries(resolve(methods))
+        if (root / MANIFEST).exists():
+            raise StoreError(f"There is a store in {root.name!r} already: go on with MapStore.open(path, append=True, model=...).")
+        if root.exists() and any(root.iterdir()):
+            raise StoreError(f"The folder {root.name!r} is not empty.")
+        manifest = Manifest(
+            model_identity(model), tokenizer_hash(tokenizer), dtype, entries, model_origin(model, model_id, revision), shard_size
+        )
+        return cls.from_manifest(root, manifest, model, tokenizer)
+
+    @classmethod
+    def from_manifest(cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Any = None) -> MapStore:
+        """An empty store that says of itself what `manifest` says."""
+        with disk_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+            lock = lock_store(root)
+            manifest.save(root)
+        store = cls(manifest, Index(depths=[0] * len(manifest.parts)), FolderSource(root, manifest), root)
+        store._writer = Writer(root, manifest, store.index, lock, store._set_manifest)
+        store.model, store.tokenizer = model, tokenizer
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path, *, append: bool = False, model: Any = None, tokenizer: Any = None) -> MapStore:
+        """An existing folder, also one whose writer was killed. `append=True` goes on writing where it ended.
+
+        With `model` (and `tokenizer`) the store must be of that model: else an error names the difference.
+        """
+        root = Path(path)
+        load_manifest(root / MANIFEST)  # before a lock file is made anywhere
+        lock = lock_store(root) if append else None
+        try:
+            manifest = load_manifest(root / MANIFEST)
+            reading.check_sizes(root, manifest)
+            store = cls(manifest, load_index(root, manifest), FolderSource(root, manifest), root)
+            if model is not None:
+                comparing.require_same(store.manifest, model, tokenizer)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        store.model, store.tokenizer = model, tokenizer
+        if lock is not None:
+            store._writer = Writer(root, manifest, store.index, lock, store._set_manifest)
+        return store
+
+    def _set_manifest(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.source = FolderSource(self.root, manifest) if self.root is not None else self.source
+
+    # ---- writing ----------------------------------------------------------------------------------------------
+    def add(
+        self, ids: Sequence[Any], texts_or_inputs: Any, *, split: str = "train", labels: Sequence[Any] | None = None,
+        batch_size: int = 16, **options: Any,
+    ) -> None:  # fmt: skip
+        """Compute and keep the maps of these examples. Each batch is in the store whole or not at all.
+
+        Texts, pairs, or the tensors of a batch. `options` go to the model call (`max_memory`). The same calls give the same files.
+        """
+        if self.model is None:
+            raise StoreError("This store was opened without a model: MapStore.open(path, append=True, model=..., tokenizer=...).")
+        names = self._new_ids(ids, labels)
+        recipes = {key: replace(method(key.partition("(")[0], **entry.options), name=key) for key, entry in self.manifest.methods.items()}
+        for cut, given in computing.batches(len(names), texts_or_inputs, batch_size):
+            maps, about, keys = computing.compute(self.model, self.tokenizer, recipes, given, options)
+            self._append(names[cut], split, maps, about, keys, None if labels is None else labels[cut])
+
+    def add_maps(
+        self, ids: Sequence[Any], maps: dict[str, ContextMixingMap], *, split: str = "train", labels: Sequence[Any] | None = None,
+        examples: Sequence[dict[str, Any]] | None = None, keys: Sequence[str | None] | None = None,
+    ) -> None:  # fmt: skip
+        """Keep maps that were computed elsewhere, one batch: a map with `len(ids)` examples for every method of the store."""
+        names = self._new_ids(ids, labels)
+        missing = [key for key in self.manifest.methods if key not in maps]
+        if missing:
+            raise InputError(f"Maps are missing for: {', '.join(missing)}.")
+        for key, entry in self.manifest.methods.items():
+            comparing.require_options(key, entry, maps[key].meta.get("options"))
+        first = next(iter(maps.values()))
+        about = examples or [computing.about_map(first, b) for b in range(len(first))]
+        self._append(names, split, maps, about, keys or [None] * len(names), labels)
+
+    def _new_ids(self, ids: Sequence[Any], labels: Sequence[Any] | None) -> list[str]:
+        names = [check_id(name) for name in ids]
+        twice = next((name for i, name in enumerate(names) if name in self.index.rows or name in names[:i]), None)
+        if twice is not None:
+            raise StoreError(f"The id {twice!r} is in the store already: ids are unique.")
+        if labels is not None and len(labels) != len(names):
+            raise InputError(f"{len(names)} ids need {len(names)} labels.")
+        return names
+
+    def _append(self, names: list[str], split: str, maps: Any, about: Any, keys: Any, labels: Any) -> None:
+        if self._writer is None:
+            raise StoreError("This store is open for reading: MapStore.open(path, append=True).")
+        self._writer.append(computing.new_examples(self.manifest, names, check_split(split), maps, about, keys, labels))
+
+    def close(self) -> None:
+        """Finish the files and free the folder; reading goes on. Closing twice is fine."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+    def __enter__(self) -> MapStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close after success; after an error only free the folder, so that a later run goes on."""
+        if kind is None:
+            self.close()
+        elif self._writer is not None:
+            self._writer.release()
+            self._writer = None
+
+    # ---- reading ----------------------------------------------------------------------------------------------
+    @property
+    def methods(self) -> list[str]:
+        return list(self.manifest.methods)
+
+    def ids(self, split: str | None = None) -> list[str]:
+        """Ids in the order they were added, of one split or all."""
+        return [row.id for row in self.index if split in (None, row.split)]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.index.rows
+
+    def __getitem__(self, wanted: tuple[Any, Any]) -> ContextMixingMap:
+        """`store["validation-17", "alti"]`: that map with its tokens; from the Hub, one request of its bytes."""
+        if not isinstance(wanted, tuple) or len(wanted) != 2:
+            raise InputError("Ask for an example and a method: store['id', 'alti'].")
+        return self._map(self._row(wanted[0]), *comparing.find_method(self.manifest, wanted[1]))
+
+    def example(self, name: Any) -> dict[str, Any]:
+        """What the examples file says of one example: text, tokens, input_ids, label, prediction, ..."""
+        return reading.read_example(self.source, self._row(name))
+
+    def iter(self, wanted: Any, split: str | None = None) -> Iterator[ContextMixingMap]:
+        """Every map of a method, in the order of the shards; `map.meta["id"]` is the example's id."""
+        key, entry = comparing.find_method(self.manifest, wanted)
+        return (self._map(row, key, entry) for row in list(self.index) if split in (None, row.split))
+
+    def _row(self, name: Any) -> Row:
+        row = self.index.rows.get(str(name))
+        if row is None:
+            near = difflib.get_close_matches(str(name), list(self.index.rows)[:5000], n=3)
+            hint = f" Similar: {', '.join(map(repr, near))}." if near else ""
+            raise UnknownNameError(f"No example {name!r:.80} among the {len(self)} of this store.{hint}")
+        return row
+
+    def _map(self, row: Row, key: str, entry: MethodEntry) -> ContextMixingMap:
+        values = self.values(row, entry)
+        body = reading.read_example(self.source, row)
+        meta = {
+            "options": dict(entry.options), "rolls_out_shares": entry.shares, "causal": row.causal, "notes": {}, "id": row.id,
+            "origin": {"model": self.manifest.origin.get("model_id"), "model_type": self.manifest.model.get("model_type")},
+            "stored": self.manifest.dtype, "label": body.get("label"), "prediction": body.get("prediction"),
+        }  # fmt: skip
+        return ContextMixingMap(
+            key, values.get("layers"), torch.ones(1, row.size, dtype=torch.bool), [reading.tokens_of(body)],
+            entry.aggregation, meta=meta, given_input=values.get("input"),
+        )  # fmt: skip
+
+    def values(self, row: Row, entry: MethodEntry) -> dict[str, torch.Tensor]:
+        """`[1, L, T, T]` for each series a method keeps."""
+        parts = self.manifest.parts
+        numbers = {part.folder: i for i, part in enumerate(parts)}
+        return {
+            kind: to_tensor(self.source.read(part, row.places[numbers[part.folder]]), row.size, self.manifest.dtype)[None]
+            for kind, part in entry.parts.items()
+        }
+
+    # ---- trusting ---------------------------------------------------------------------------------------------
+    def matches(self, model: Any, tokenizer: Any = None, methods: Any = None) -> bool:
+        """Whether this store holds what this model would compute. `differences` says what is not the same."""
+        return not self.differences(model, tokenizer, methods)
+
+    def differences(self, model: Any, tokenizer: Any = None, methods: Any = None) -> list[str]:
+        """What differs between this store and a model, a tokenizer and methods with their options."""
+        return comparing.differences(self.manifest, model, tokenizer, methods)
+
+    def check(self, model: Any, tokenizer: Any = None, methods: Any = None) -> None:
+        """Raise a StoreError that names the difference, if there is one."""
+        comparing.require_same(self.manifest, model, tokenizer, methods)
+
+    def verify(self) -> None:
+        """Raise a StoreError unless every file has its checksum and every shard says what the index says."""
+        if self.root is None:
+            raise StoreError("This store is on the Hub: download() it first, which verifies it.")
+        reading.check_sizes(self.root, self.manifest)
+        reading.verify(self.root, self.manifest, self.index)

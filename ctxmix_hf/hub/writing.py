@@ -1,0 +1,237 @@
+"""The writer of a store: appends batches so that a kill loses at most the batch in hand, and finishes shards.
+
+A batch is written as data, then its lines in the examples, then one line in the index; only the last makes it exist.
+Growing shards lie in `pending/` and are finished after the batch that filled them; the manifest lists the finished ones.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ctxmix_hf.errors import StoreError
+from ctxmix_hf.hub import recovery
+from ctxmix_hf.hub.index import Index, Place, Row, line_of
+from ctxmix_hf.hub.layout import (
+    INDEX,
+    LOCK,
+    PENDING,
+    canonical,
+    cut,
+    disk_errors,
+    examples_file,
+    file_digest,
+    pending_file,
+    put,
+    shard_file,
+)
+from ctxmix_hf.hub.manifest import Manifest
+from ctxmix_hf.hub.shards import Entry, entry_json, finish, metadata_json, room_of
+
+
+@dataclass(frozen=True)
+class NewExample:
+    """What is added: the line for the examples file and one `[L, T, T]` array per series of shards."""
+
+    id: str
+    split: str
+    size: int
+    key: str | None
+    causal: bool
+    line: dict[str, Any]
+    arrays: list[Any]
+
+
+@dataclass
+class Growing:
+    """The shard of a series that new entries go to."""
+
+    number: int
+    data: int  # bytes
+    header: int  # bytes, exactly
+
+
+def lock_store(root: Path) -> FileLock:
+    """The one writer's lock; the system frees it when a process dies."""
+    lock = FileLock(root / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise StoreError(f"Another process or object is writing to the store {root.name!r}: one writer at a time.") from None
+    return lock
+
+
+class Writer:
+    """Appends to one folder; made under the lock, after repairing what a kill left behind."""
+
+    def __init__(self, root: Path, manifest: Manifest, index: Index, lock: FileLock, saved: Callable[[Manifest], None]) -> None:
+        self.root, self.manifest, self.index, self.lock, self.saved = root, manifest, index, lock, saved
+        self.room = room_of(manifest.shard_size)
+        self.sizes = recovery.example_sizes(index)
+        self.growing: list[Growing] = []
+        self.begun = False
+
+    def append(self, batch: list[NewExample]) -> None:
+        """Add a batch: afterwards all of it is in the store, or (after an error) none of it."""
+        self._refuse_known(batch)
+        with disk_errors(self.root):
+            self._begin()
+            before = [replace(shard) for shard in self.growing]
+            try:
+                rows = self._write(batch)
+                line = line_of(rows)
+                put(self.root / INDEX, self.index.size, [line])
+            except BaseException:
+                self.growing = before
+                recovery.cut_tails(self.root, self.manifest, self.index)
+                raise
+            self.index.extend(rows, len(line))
+            for row in rows:
+                self.sizes[row.split] = max(self.sizes[row.split], row.line[1])
+            self._finish_full()
+
+    def close(self) -> None:
+        """Finish every shard and free the folder."""
+        with disk_errors(self.root):
+            if self.begun or not self.manifest.complete:
+                self._begin()
+                self._finish_full()
+                self._finish([(i, shard.number) for i, shard in enumerate(self.growing) if shard.data])
+                self._save(replace(self.manifest, complete=True, files=self._files()))
+                shutil.rmtree(self.root / PENDING, ignore_errors=True)
+        self.release()
+
+    def release(self) -> None:
+        """Free the folder as it is; a later writer goes on from here."""
+        self.lock.release()
+
+    # ---- one batch --------------------------------------------------------------------------------------------
+    def _refuse_known(self, batch: list[NewExample]) -> None:
+        seen: set[str] = set()
+        for new in batch:
+            if new.id in self.index.rows or new.id in seen:
+                raise StoreError(f"The id {new.id!r} is in the store already: ids are unique.")
+            seen.add(new.id)
+
+    def _write(self, batch: list[NewExample]) -> list[Row]:
+        """Data and example lines; the rows that would make them exist."""
+        places = [self._write_part(i, batch) for i in range(len(self.manifest.parts))]
+        lines = self._write_lines(batch)
+        return [
+            Row(new.id, new.split, new.size, new.key, line, new.causal, tuple(part[b] for part in places))
+            for b, (new, line) in enumerate(zip(batch, lines, strict=True))
+        ]
+
+    def _write_part(self, i: int, batch: list[NewExample]) -> list[Place]:
+        """One series: place every array, then write each shard's arrays in one go."""
+        folder, growing = self.manifest.parts[i].folder, self.growing[i]
+        placed: list[Place] = []
+        chunks: dict[int, list[Any]] = defaultdict(list)
+        for new in batch:
+            array = new.arrays[i]
+            if self._full(growing, folder, new.id, new.size, array.nbytes):
+                growing.number, growing.data = growing.number + 1, 0
+                growing.header = self._empty_header(folder)
+            begin, end = growing.data, growing.data + array.nbytes
+            growing.header += 1 + len(entry_json((new.id, new.size, begin, end), self.manifest.dtype).encode())
+            growing.data = end
+            placed.append(Place(growing.number, begin, end, zlib.crc32(array)))
+            chunks[growing.number].append((begin, array))
+        for number, items in chunks.items():
+            put(self.root / pending_file(folder, number), self.room + items[0][0], [array for _, array in items])
+        return placed
+
+    def _full(self, growing: Growing, folder: str, name: str, size: int, count: int) -> bool:
+        entry = len(entry_json((name, size, growing.data, growing.data + count), self.manifest.dtype).encode()) + 1
+        too_long = growing.header + entry > self.room
+        return growing.data > 0 and (too_long or self.room + growing.data + count > self.manifest.shard_size)
+
+    def _empty_header(self, folder: str) -> int:
+        return 8 + 2 + len(metadata_json(self.manifest, folder).encode())
+
+    def _write_lines(self, batch: list[NewExample]) -> list[tuple[int, int]]:
+        """Append to the examples files; the bytes each line got."""
+        sizes, found, chunks = dict(self.sizes), [], defaultdict(list)
+        for new in batch:
+            line = canonical(new.line).encode() + b"\n"
+            begin = sizes.get(new.split, 0)
+            sizes[new.split] = begin + len(line)
+            found.append((begin, begin + len(line)))
+            chunks[new.split].append(line)
+        for split, lines in chunks.items():
+            path = self.root / examples_file(split)
+            path.parent.mkdir(exist_ok=True)
+            put(path, self.sizes[split], [b"".join(lines)])
+        return found
+
+    # ---- shards -----------------------------------------------------------------------------------------------
+    def _begin(self) -> None:
+        """Before the first change: make the last shard of each series grow again."""
+        if self.begun:
+            return
+        self._save(recovery.reopen_last(self.root, self.manifest, self.index))
+        recovery.repair(self.root, self.manifest, self.index)
+        self.growing = [self._growing(i) for i in range(len(self.manifest.parts))]
+        self.begun = True
+        self._finish_full()
+
+    def _growing(self, i: int) -> Growing:
+        folder = self.manifest.parts[i].folder
+        number = max((row.places[i].shard for row in self.index), default=0)
+        entries = recovery.entries_of(self.index, i, number)
+        lengths = sum(1 + len(entry_json(entry, self.manifest.dtype).encode()) for entry in entries)
+        return Growing(number, entries[-1][3] if entries else 0, self._empty_header(folder) + lengths)
+
+    def _finish_full(self) -> None:
+        """Finish what the last batch filled: every shard before the growing one."""
+        full = [(i, n) for i, part in enumerate(self.manifest.parts) for n in range(len(part.shards), self.growing[i].number)]
+        if full:
+            self._finish(full)
+            self._save(self.manifest)
+
+    def _finish(self, which: list[tuple[int, int]]) -> None:
+        """Finish shards side by side: hashing them is what takes time. They count once the manifest is saved."""
+        entries = recovery.entries_by_shard(self.index, which)
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                made = list(pool.map(lambda item: self._finish_one(*item, entries[item]), which))
+        except BaseException:
+            recovery.take_back(self.root, self.manifest)
+            raise
+        for (i, _), shard in zip(which, made, strict=True):
+            part = self.manifest.parts[i]
+            self.manifest = self.manifest.with_shards(part.folder, (*part.shards, shard))
+
+    def _finish_one(self, i: int, number: int, entries: list[Entry]) -> Any:
+        folder = self.manifest.parts[i].folder
+        source, target = self.root / pending_file(folder, number), self.root / shard_file(folder, number)
+        return finish(source, target, self.manifest, folder, entries)
+
+    def _save(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        manifest.save(self.root)
+        self.saved(manifest)
+        for part in manifest.parts:
+            for number in range(len(part.shards)):
+                (self.root / pending_file(part.folder, number)).unlink(missing_ok=True)
+
+    def _files(self) -> dict[str, dict[str, Any]]:
+        """Size, hash and rows of index and examples, for the manifest of a closed store."""
+        rows: dict[str, int] = defaultdict(int)
+        for row in self.index:
+            rows[examples_file(row.split)] += 1
+        cut(self.root / INDEX, self.index.size)
+        (self.root / INDEX).touch()
+        found = {INDEX: len(self.index), **{name: rows[name] for name in sorted(rows)}}
+        return {
+            name: {"size": (self.root / name).stat().st_size, "sha256": file_digest(self.root / name), "rows": count}
+            for name, count in found.items()
+        }
