@@ -1,0 +1,109 @@
+"""HTML around the one canvas heatmap: notebook output, standalone page, coloured text. Nothing is fetched."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from functools import cache
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ctxmix_hf.maps import Attribution, ContextMixingMap
+from ctxmix_hf.viz.colours import css, ink, signed_shades
+from ctxmix_hf.viz.payload import default_target, finite, payload, visible
+
+_numbers = itertools.count()
+SCRIPTS = ("canvas.js", "draw.js", "widget.js")
+
+
+@cache
+def asset(name: str) -> str:
+    return (resources.files("ctxmix_hf") / "viz" / name).read_text(encoding="utf-8")
+
+
+def script() -> str:
+    return "\n".join(asset(name) for name in SCRIPTS)
+
+
+def style() -> str:
+    return asset("canvas.css")
+
+
+def as_json(value: Any) -> str:
+    """JSON that can stand inside a <script> element, whatever the text says."""
+    made = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return made.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
+def fragment(data: dict[str, Any], fallback: str = "") -> str:
+    """A self-contained piece of HTML: style, a place, the values, the script."""
+    name = f"ctxmix-{os.getpid()}-{next(_numbers)}"
+    return (
+        f"<style>{style()}</style><div id='{name}' class='cmx'>{fallback}</div>"
+        f"<script>{script()}\nctxmix.mount(document.getElementById('{name}'),{as_json(data)});</script>"
+    )
+
+
+def page(data: dict[str, Any], title: str) -> str:
+    """One file that opens by double click."""
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width,initial-scale=1'>"
+        f"<title>{escape(title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px;max-width:1100px}}</style></head>"
+        f"<body>{fragment(data)}</body></html>"
+    )
+
+
+def map_fragment(m: ContextMixingMap, example: int = 0, **state: Any) -> str:
+    return fragment(payload(m, example, **state), _fallback(m, example))
+
+
+def map_page(m: ContextMixingMap, example: int = 0, **state: Any) -> str:
+    data = payload(m, example, **state)
+    return page(data, f"ctxmix: {data['title']}")
+
+
+def _fallback(m: ContextMixingMap, example: int) -> str:
+    """Where scripts do not run (a rendered notebook on GitHub): the default target's row as coloured text."""
+    one = m[example]
+    place = default_target(one.tokens[0])
+    return coloured_text(one.attribution(place), f"{m.method}: sources of {visible(one.tokens[0].shown()[place])}")
+
+
+def attribution_fragment(a: Attribution, cmap: str = "blues") -> str:
+    """Coloured text, one line per example."""
+    lines = [coloured_text(a[b], f"{a.method}: {a.target}" if b == 0 else "", cmap) for b in range(len(a))]
+    return f"<div class='ctxmix-attribution'>{''.join(lines)}</div>"
+
+
+def attribution_page(a: Attribution, cmap: str = "blues") -> str:
+    return (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape('ctxmix: ' + a.method)}</title></head>"
+        f"<body style='margin:16px;max-width:1000px'>{attribution_fragment(a, cmap)}</body></html>"
+    )
+
+
+def coloured_text(a: Attribution, title: str, cmap: str = "blues") -> str:
+    """Each piece on the colour of its score; the number is the tooltip."""
+    values = finite(a.scores[0]).tolist()
+    tokens = a.tokens[0]
+    joined = {place for group in tokens.groups() for place in group[1:]}
+    spans = []
+    for i, (value, colour) in enumerate(zip(values, signed_shades(values, cmap), strict=True)):
+        gap = "" if i in joined or i == 0 else " "
+        label = visible(tokens.shown()[i])
+        label = label.removeprefix("##") if i in joined else label
+        spans.append(
+            f"{gap}<span title='{value:.4g}' style='background:{css(colour)};color:{css(ink(colour))};"
+            f"padding:1px 3px;border-radius:3px'>{escape(label)}</span>"
+        )
+    head = f"<div style='font-weight:600;margin-bottom:4px'>{escape(title)}</div>" if title else ""
+    return f"<div style='margin:4px 0'>{head}<div dir='auto' style='line-height:1.9'>{''.join(spans)}</div></div>"
+
+
+def write(text: str, path: Any) -> Path:
+    target = Path(path)
+    target.write_text(text, encoding="utf-8")
+    return target
