@@ -27,7 +27,9 @@ _HOME = {
     "AutoContextMixingModelForTokenClassification": "auto",
     "ContextMixingMap": "maps",
     "CtxmixError": "errors",
+    "EvaluationTable": "evaluation.table",
     "attribute": "explaining",
+    "evaluate": "evaluation.suite",
     "explain": "explaining",
     "instrument": "modeling",
     "list_methods": "catalogue",
@@ -51,8 +53,10 @@ __all__ = [
     "AutoContextMixingModelForTokenClassification",
     "ContextMixingMap",
     "CtxmixError",
+    "EvaluationTable",
     "__version__",
     "attribute",
+    "evaluate",
     "explain",
     "instrument",
     "list_methods",
@@ -79,6 +83,8 @@ if TYPE_CHECKING:
     )
     from ctxmix_hf.catalogue import list_methods
     from ctxmix_hf.errors import CtxmixError
+    from ctxmix_hf.evaluation.suite import evaluate
+    from ctxmix_hf.evaluation.table import EvaluationTable
     from ctxmix_hf.explaining import attribute, explain, similarity
     from ctxmix_hf.maps import Attribution, ContextMixingMap
     from ctxmix_hf.methods.ratios import mixing_ratios

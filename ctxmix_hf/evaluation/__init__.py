@@ -1,0 +1,24 @@
+"""Is the map right? Five kinds of evidence from the papers, as one suite: `ctxmix_hf.evaluate("agreement")`."""
+
+from ctxmix_hf.evaluation import cue_alignment, erasure, faithfulness
+from ctxmix_hf.evaluation.context import EVALUATIONS, Context, Evaluation
+from ctxmix_hf.evaluation.data import read_data
+from ctxmix_hf.evaluation.suite import SUITES, evaluate
+from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable
+
+run = evaluate
+
+__all__ = [
+    "EVALUATIONS",
+    "SUITES",
+    "Context",
+    "Evaluation",
+    "EvaluationReport",
+    "EvaluationTable",
+    "cue_alignment",
+    "erasure",
+    "evaluate",
+    "faithfulness",
+    "read_data",
+    "run",
+]

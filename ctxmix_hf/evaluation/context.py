@@ -1,0 +1,100 @@
+"""What an evaluation is given to work with, and the registry of evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ctxmix_hf.errors import InputError
+from ctxmix_hf.evaluation.bench import Bench, Ready
+from ctxmix_hf.evaluation.scores import DEFAULT_METHODS, REFERENCES, MethodSet, Scores, collect
+from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
+from ctxmix_hf.evaluation.work import Store
+from ctxmix_hf.registry import Registry
+
+
+@dataclass(frozen=True)
+class Context:
+    """A bench, sentences made ready, what is compared, and how: shared by the evaluations of one run."""
+
+    bench: Bench
+    ready: tuple[Ready, ...]
+    left_out: tuple[str, ...]  # sentences about rows that were not used
+    methods: Any = None
+    seed: int = 0
+    resume: str | Path | None = None
+    progress: bool | None = None
+    other: Context | None = None  # the second model, for comparisons between models
+    made: dict[str, EvaluationTable] = field(default_factory=dict)  # tables of this run, for those that build on them
+
+    @cached_property
+    def method_set(self) -> MethodSet:
+        wanted = DEFAULT_METHODS if self.methods is None else self.methods
+        return MethodSet.of(wanted, REFERENCES if self.bench.head != "any" else ())
+
+    @cached_property
+    def scores(self) -> list[Scores]:
+        """Every method's rows for every sentence: computed once for all evaluations of a run."""
+        return collect(self.bench, self.ready, self.method_set, self.store("scores"), seed=self.seed, progress=self.progress)
+
+    @property
+    def compared(self) -> list[str]:
+        """The methods asked for, without the references that were added."""
+        if self.methods is None:
+            return list(DEFAULT_METHODS)
+        named = MethodSet.of(self.methods).names
+        return [name for name in self.method_set.names if name in named]
+
+    def store(self, name: str) -> Store:
+        return Store(self.resume, name)
+
+    @property
+    def accuracy(self) -> str:
+        """How often the model itself is right, as a note."""
+        known = [s.right for s in self.scores if s.right is not None]
+        return f"{self.bench.name} is right on {sum(known)} of {len(known)} sentences." if known else ""
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str, *, form: Form | None = None,
+        notes: Sequence[str] = (), sentences: int | None = None,
+    ) -> EvaluationTable:  # fmt: skip
+        """A table that carries its notes and its origin."""
+        meta = {"model": self.bench.name, "sentences": len(self.ready) if sentences is None else sentences, "seed": self.seed}
+        every = tuple(note for note in (*notes, *self.left_out) if note)
+        return EvaluationTable(name, tuple(columns), tuple(tuple(r) for r in rows), caption, every, form, meta)
+
+    def need_sentences(self, count: int = 1) -> None:
+        if len(self.ready) < count:
+            why = " ".join(self.left_out)
+            raise InputError(f"{len(self.ready)} usable sentences, at least {count} needed. {why}".strip())
+
+
+Run = Callable[[Context], EvaluationTable]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One kind of evidence."""
+
+    name: str
+    summary: str
+    paper: str
+    run: Run
+
+
+EVALUATIONS: Registry[Evaluation] = Registry("evaluation")
+
+
+def evaluation(
+    name: str, summary: str, paper: str
+) -> Callable[[Callable[[Context], EvaluationTable]], Callable[[Context], EvaluationTable]]:
+    """Register a function of a context as an evaluation."""
+
+    def add(run: Callable[[Context], EvaluationTable]) -> Callable[[Context], EvaluationTable]:
+        EVALUATIONS.register(name)(Evaluation(name, summary, paper, run))
+        return run
+
+    return add

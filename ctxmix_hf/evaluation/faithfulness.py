@@ -1,0 +1,68 @@
+"""Does a method's row say what the model itself answers to? Rank correlation with blank-out and with gradients.
+
+Abnar & Zuidema 2020 (tables 1 and 2), Modarressi et al. 2022 (table 1), Ferrando et al. 2022 (table 2) and Mohebbi et al.
+2023 all report Spearman's correlation over the tokens of a sentence; here with average ranks (METHODS.md 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ctxmix_hf.evaluation.context import Context, evaluation
+from ctxmix_hf.evaluation.metrics import SHORTEST, rank_correlation, summarise
+from ctxmix_hf.evaluation.scores import REFERENCES, Scores
+from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
+
+STATISTICS = ("mean", "std", "ci_low", "ci_high", "n", "undefined")
+
+
+def _statistics(values: Sequence[float], seed: int) -> list[Cell]:
+    found = summarise(values, seed)
+    return [found.mean, found.std, found.low, found.high, found.n, found.undefined]
+
+
+def references_of(context: Context) -> list[str]:
+    return [name for name in REFERENCES if name in context.method_set.attributions]
+
+
+def too_short(scores: Sequence[Scores]) -> str:
+    """A note on sentences for which no rank correlation exists."""
+    count = sum(len(s.ready.ids) < SHORTEST for s in scores)
+    return f"{count} of {len(scores)} sentences have fewer than {SHORTEST} tokens: their rank correlation is undefined." if count else ""
+
+
+@evaluation("faithfulness", "rank correlation of each method's aggregated row with blank-out and gradient saliencies",
+            "Abnar & Zuidema 2020; Modarressi et al. 2022; Ferrando et al. 2022")  # fmt: skip
+def faithfulness(context: Context) -> EvaluationTable:
+    """One row per method and reference: mean, standard deviation, 95 % bootstrap interval over sentences."""
+    context.need_sentences()
+    scores = context.scores
+    rows: list[list[Cell]] = []
+    for method in context.compared:
+        for reference in references_of(context):
+            if reference == method:
+                continue
+            values = [rank_correlation(s.final(method), s.final(reference)) for s in scores]
+            rows.append([method, reference, *_statistics(values, context.seed)])
+    form = Form("heatmap", "method", "mean", "reference", title="Spearman correlation of aggregated rows with references")
+    caption = "Spearman correlation over tokens with blank-out and gradient saliencies, mean over sentences"
+    notes = (context.accuracy, too_short(scores))
+    return context.table("faithfulness", ("method", "reference", *STATISTICS), rows, caption, form=form, notes=notes)
+
+
+@evaluation("faithfulness_layers", "the same against blank-out, after every layer", "Abnar & Zuidema 2020, tables 1 and 2")
+def faithfulness_layers(context: Context) -> EvaluationTable:
+    """One row per method and layer. `scope` is `layer` for the map of that layer alone, `input` for it rolled out so far."""
+    context.need_sentences()
+    scores = context.scores
+    rows: list[list[Cell]] = []
+    for method in context.method_set.maps:
+        for scope in ("layer", "input"):
+            tables = [s.layers.get(method) if scope == "layer" else s.input[method] for s in scores]
+            for layer in range(max((len(t) for t in tables if t is not None), default=0)):
+                values = [rank_correlation(t[layer], s.final("blank_out")) for s, t in zip(scores, tables, strict=True) if t is not None]
+                rows.append([method, scope, f"{method} ({scope})", layer + 1, *_statistics(values, context.seed)])
+    form = Form("heatmap", "row", "mean", "layer", title="Spearman correlation with blank-out, by layer")
+    columns = ("method", "scope", "row", "layer", *STATISTICS)
+    caption = "Spearman correlation with blank-out after each layer: the layer's own map, and aggregated to the input"
+    return context.table("faithfulness_layers", columns, rows, caption, form=form, notes=(too_short(scores),))

@@ -1,0 +1,185 @@
+"""One pass over the sentences that leaves every method's row of the target token; most evaluations only read these."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution, Case, IntegratedGradients, Question
+from ctxmix_hf.errors import OptionError, UnknownNameError
+from ctxmix_hf.evaluation.bench import Bench, Ready
+from ctxmix_hf.evaluation.work import Result, Store, content_key, rounded
+from ctxmix_hf.maps import ContextMixingMap
+from ctxmix_hf.recipes import Recipe, map_names, resolve
+
+Array = NDArray[np.float64]
+RANDOM = "random"
+LAYERWISE = ("grad_l2", "grad_x_input")  # taken at the input of every layer, as Mohebbi et al. 2023 do
+REFERENCES = ("blank_out", "grad_l2", "grad_dot_input", "grad_x_input", "grad_sum", "integrated_gradients", "deeplift")
+DEFAULT_METHODS = (
+    "attention", "attention_rollout", "attention_flow", "norm", "norm_res", "norm_resln", "norm_rollout", "norm_enc", "alti",
+    "value_zeroing", RANDOM,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MethodSet:
+    """What is compared: maps by recipe, attributions by options, and perhaps random scores."""
+
+    maps: dict[str, Recipe]
+    attributions: dict[str, AbstractAttribution]
+    random: bool = False
+
+    @classmethod
+    def of(cls, methods: Any, attributions: Sequence[str] = ()) -> MethodSet:
+        """From names, method objects and attribution objects. Integrated gradients by name takes 20 Gauss-Legendre steps."""
+        listed = [methods] if isinstance(methods, str | Recipe | AbstractAttribution) else list(methods)
+        if not listed:
+            raise OptionError("No method was named.")
+        maps, chosen, has_random = [], {}, False
+        for spec in [*listed, *attributions]:
+            if isinstance(spec, AbstractAttribution):
+                chosen[next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(spec)), type(spec).__name__)] = spec
+            elif spec == RANDOM:
+                has_random = True
+            elif isinstance(spec, str) and spec in ATTRIBUTIONS:
+                quick = IntegratedGradients(steps=20, rule="gauss_legendre")
+                chosen.setdefault(spec, quick if spec == "integrated_gradients" else ATTRIBUTIONS.get(spec)())
+            else:
+                _check_name(spec)
+                maps.append(spec)
+        return cls(resolve(maps) if maps else {}, chosen, has_random)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.maps, *self.attributions, *([RANDOM] if self.random else [])]
+
+    def described(self) -> list[Any]:
+        """Names and options: part of a result's key."""
+        kept = [[name, r.aggregation, r.method.options()] for name, r in self.maps.items()]
+        return [*kept, *([name, repr(a)] for name, a in self.attributions.items()), self.random]
+
+
+def _check_name(spec: Any) -> None:
+    base = spec.partition("+")[0].strip() if isinstance(spec, str) else None
+    if base is not None and base not in map_names():
+        raise UnknownNameError.among("method", spec, [*map_names(), *ATTRIBUTIONS])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The rows of one sentence: `layers[m]` `[L, T]` within each layer, `input[m]` `[L or 1, T]` from the input."""
+
+    ready: Ready
+    layers: dict[str, Array]
+    input: dict[str, Array]
+    answer: float  # the score that attributions explain
+    right: bool | None  # None where no right answer is known
+    predicted: int
+
+    def final(self, method: str) -> Array:
+        """The aggregated row, or the attribution."""
+        row: Array = self.input[method][-1]
+        return row
+
+    def by_unit(self, rows: Array) -> Array:
+        """Pieces summed to words, last axis."""
+        return np.stack([rows[..., group].sum(axis=-1) for group in self.ready.units()], axis=-1)
+
+
+def collect(
+    bench: Bench, ready: Sequence[Ready], methods: MethodSet, store: Store, *, seed: int = 0, layerwise: bool = True,
+    progress: bool | None = None,
+) -> list[Scores]:  # fmt: skip
+    """Every method's rows for every sentence. Cost: one forward per batch, plus what each attribution costs."""
+    described = [bench.fingerprint, methods.described(), seed, layerwise]
+    keys = [content_key("scores", item.sample.key, item.ids, *described) for item in ready]
+
+    def compute(batch: Sequence[int]) -> list[Result]:
+        return _batch_scores(bench, [ready[i] for i in batch], methods, seed, layerwise)
+
+    found = store.run(keys, bench.batches(ready), compute, f"{len(ready)} sentences", progress)
+    return [_read(item, result) for item, result in zip(ready, found, strict=True)]
+
+
+def _read(ready: Ready, result: Result) -> Scores:
+    rows = {part: {name: np.asarray(v, dtype=np.float64) for name, v in result[part].items()} for part in ("layers", "input")}
+    return Scores(ready, rows["layers"], rows["input"], result["answer"], result["right"], result["predicted"])
+
+
+def question_of(logits: Tensor, ready: Sequence[Ready]) -> Question:
+    """Target against foil for a masked word (METHODS.md 10), else the predicted class or word."""
+    position = torch.tensor([item.position for item in ready])
+    places = logits[torch.arange(len(ready)), position.to(logits.device)] if logits.dim() == 3 else logits
+    best = places.argmax(dim=-1).cpu()
+    if logits.dim() == 2:
+        return Question(best, "prob")
+    chosen = torch.tensor([int(best[i]) if item.good is None else item.good for i, item in enumerate(ready)])
+    if any(item.bad is None for item in ready):
+        return Question(chosen, "prob", position)
+    return Question(chosen, "prob", position, torch.tensor([item.bad for item in ready]))
+
+
+def _batch_scores(bench: Bench, ready: Sequence[Ready], methods: MethodSet, seed: int, layerwise: bool) -> list[Result]:
+    inputs = bench.inputs([item.ids for item in ready])
+    with torch.no_grad():
+        asked = {"output_context_mixing": list(methods.maps.values())} if methods.maps else {}
+        out = bench.model(**inputs, output_decomposition=True, **asked)
+    depth = len(out.decomposition)
+    results: list[Result] = [{"layers": {}, "input": {}} for _ in ready]
+    for name, made in (out.context_mixing or {}).items() if methods.maps else ():
+        _add_map(results, ready, name, made)
+    if bench.head != "any":
+        _add_attributions(bench, results, ready, methods, out, depth if layerwise else 0)
+    for item, result in zip(ready, results, strict=True):
+        if methods.random:
+            rows = random_rows(item, depth + 1, seed)
+            result["layers"][RANDOM], result["input"][RANDOM] = rounded(rows[:-1].tolist()), rounded(rows[-1:].tolist())
+        result.update({"answer": 0.0, "right": None, "predicted": -1} | result.pop("asked", {}))
+    return results
+
+
+def random_rows(item: Ready, count: int, seed: int) -> Array:
+    """Uniform scores that depend on the sentence and the seed alone, not on its batch."""
+    number = int(hashlib.sha256(f"{seed}:{item.sample.key}".encode()).hexdigest()[:16], 16)
+    rows: Array = np.random.default_rng(number).random((count, len(item.ids)))
+    return rows
+
+
+def _add_map(results: list[Result], ready: Sequence[Ready], name: str, made: ContextMixingMap) -> None:
+    places = sorted({item.position for item in ready})
+    whole = made.aggregate("flow", targets=places) if made.aggregation == "flow" and made.layers is not None else made.input
+    for b, item in enumerate(ready):
+        size = len(item.ids)
+        results[b]["input"][name] = rounded(whole[b, :, item.position, :size].tolist())
+        if made.layers is not None:
+            results[b]["layers"][name] = rounded(made.layers[b, :, item.position, :size].tolist())
+
+
+def _add_attributions(bench: Bench, results: list[Result], ready: Sequence[Ready], methods: MethodSet, out: Any, depth: int) -> None:
+    question = question_of(out.logits, ready)
+    special = {"mask": bench.tokenizer.mask_token_id, "unk": bench.tokenizer.unk_token_id}
+    answers = question.score(out.logits).tolist()
+    for b, item in enumerate(ready):
+        predicted = int(question.class_index[b])
+        right = None if item.label is None else predicted == item.label
+        right = bool(answers[b] > 0.5) if question.foil is not None and item.good is not None else right
+        results[b]["asked"] = {"answer": rounded(answers[b]), "right": right, "predicted": predicted}
+    for name, attribution in methods.attributions.items():
+        for layer in range(max(1, depth if name in LAYERWISE else 1)):
+            case = Case(out.decomposition, question, out.logits, special, Budget.of(None), layer)
+            scores = attribution.scores(case).detach().tolist()
+            for b, item in enumerate(ready):
+                row = rounded(scores[b][: len(item.ids)])
+                if layer == 0:
+                    results[b]["input"][name] = [row]
+                if depth and name in LAYERWISE:
+                    results[b]["layers"].setdefault(name, []).append(row)

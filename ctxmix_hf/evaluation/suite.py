@@ -1,0 +1,143 @@
+"""`ctxmix_hf.evaluate`: from the name of a suite or an evaluation to its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import AutoConfig
+
+from ctxmix_hf.auto import model_path
+from ctxmix_hf.errors import OptionError, UnknownNameError
+from ctxmix_hf.evaluation.bench import Bench, Head, open_bench
+from ctxmix_hf.evaluation.context import EVALUATIONS, Context
+from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data
+from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
+from ctxmix_hf.instrumentation.session import base_model
+
+# Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
+SUITES: dict[str, tuple[str, ...]] = {
+    "agreement": (
+        "cue_alignment", "cue_alignment_sets", "faithfulness", "faithfulness_layers", "erasure", "erasure_curves", "mdl_probe",
+        "mdl_alignment", "special_tokens", "method_matrix", "method_layers", "disagreement", "recommendation",
+    ),
+    "sentiment": (
+        "faithfulness", "faithfulness_layers", "erasure", "erasure_curves", "plausibility", "special_tokens", "method_matrix",
+        "method_layers", "disagreement", "recommendation",
+    ),
+    "identifiability": ("identifiability", "identifiability_cross", "identifiability_hidden", "identifiability_neighbours"),
+    "mixing": ("mixing", "mixing_distance", "mixing_ratios", "effective_attention"),
+}  # fmt: skip
+HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], "alignment_accuracy"}
+SUITE_NAMES = (*SUITES, "all")
+
+
+def evaluate(
+    suite: str, model: Any = None, tokenizer: Any = None, data: Any = None, methods: Any = None, limit: int | None = None,
+    out: str | Path | None = None, resume: str | Path | None = None, seed: int = 0, progress: bool | None = None,
+    columns: Mapping[str, str] | None = None, pictures: bool = True,
+) -> EvaluationReport | EvaluationTable:  # fmt: skip
+    """Evidence for and against the methods: `print(evaluate("agreement"))` runs offline on the model in the box.
+
+    `suite` is a suite ("agreement", "sentiment", "identifiability", "mixing", "all"), which returns an `EvaluationReport`
+    (a mapping from evaluation to table), or one evaluation ("cue_alignment", "faithfulness", ...), which returns its
+    `EvaluationTable`. `ctxmix_hf.evaluation.EVALUATIONS` lists them.
+
+    model      a name, a folder or a loaded model (two of them, as a pair, for "model_consistency"); None: in the box
+    tokenizer  found beside the model where it is not given
+    data       Hub id ("owner/name", "owner/name:config:split"), CSV/TSV/JSONL/JSON/parquet file, `datasets` object, data
+               frame, or list of texts or dicts; None: the built-in sentences. `columns` renames: {"text": "review"}
+    methods    names or objects of maps and attributions; None: a selection
+    limit      use at most so many of the usable sentences, drawn with the seed
+    out        folder for `<evaluation>.csv`, `.json`, `.png`, and `report.json`, `report.md`
+    resume     folder of partial results: a run that was killed goes on from there and gives the same tables
+    seed       of random baselines, bootstrap and probes
+    progress   True, False, or None: only where stderr is a terminal
+    """
+    names = _names(suite)
+    if limit is not None and limit < 1:
+        raise OptionError(f"limit={limit} must be at least 1.")
+    models = list(model) if isinstance(model, tuple | list) else [model]
+    head = _head(suite, names, models[0])
+    samples = read_data(data if data is not None else _default_data(suite, head), columns)
+    built_in = data is None or (isinstance(data, str) and data in BUILT_IN)
+    contexts = [_context(m, tokenizer, head, samples, built_in, methods, limit, seed, resume, progress) for m in models[:2]]
+    context = contexts[0] if len(contexts) == 1 else _paired(contexts[0], contexts[1])
+    made = tuple(_run(name, context) for name in names if name in _runnable(suite, names, context, samples))
+    report = EvaluationReport(suite, made)
+    if out is not None:
+        save_tables(made, out, pictures=pictures, report=report)
+    return report if suite in SUITE_NAMES else made[0]
+
+
+def _names(suite: str) -> list[str]:
+    if suite == "all":
+        return list(EVALUATIONS)
+    if suite in SUITES:
+        return list(SUITES[suite])
+    if suite not in EVALUATIONS:
+        raise UnknownNameError.among("evaluation", suite, [*EVALUATIONS, *SUITE_NAMES])
+    return [suite]
+
+
+def _head(suite: str, names: list[str], model: Any) -> Head:
+    """The head a suite needs; an evaluation that works with both takes the model's own."""
+    fixed: dict[str, Head] = {"agreement": "masked_lm", "sentiment": "classifier"}
+    if suite in fixed:
+        return fixed[suite]
+    if set(names) <= HEADLESS:
+        return "any"
+    if model is None or suite.startswith("cue_alignment"):
+        return "classifier" if suite == "plausibility" else "masked_lm"
+    if isinstance(model, str):
+        kinds = AutoConfig.from_pretrained(model_path(model)).architectures or []
+    else:
+        kinds = [type(base_model(model)).__name__]
+    return "classifier" if any("ForSequenceClassification" in kind for kind in kinds) else "masked_lm"
+
+
+def _default_data(suite: str, head: Head) -> str:
+    return "sentiment" if head == "classifier" else "agreement"
+
+
+def _context(
+    model: Any, tokenizer: Any, head: Head, samples: Samples, built_in: bool, methods: Any, limit: int | None, seed: int,
+    resume: Any, progress: Any,
+) -> Context:  # fmt: skip
+    default = "ctxmix/sentiment" if head == "classifier" else "ctxmix/agreement"
+    bench: Bench = open_bench(model, tokenizer, head, default, heldout_only=False if built_in else None)
+    ready, skipped = bench.prepare(samples.kept)
+    reasons = Samples(tuple(item.sample for item in ready), samples.skipped + skipped, samples.source)
+    notes = reasons.notes()
+    if limit is not None and limit < len(ready):
+        notes = (*notes, f"{limit} of {len(ready)} usable sentences drawn at random (seed {seed}).")
+        ready = [ready[i] for i in sorted(np.random.default_rng(seed).permutation(len(ready))[:limit])]
+    return Context(bench, tuple(ready), notes, methods, seed, resume, progress)
+
+
+def _paired(first: Context, second: Context) -> Context:
+    return Context(first.bench, first.ready, first.left_out, first.methods, first.seed, first.resume, first.progress, second)
+
+
+def _runnable(suite: str, names: list[str], context: Context, samples: Samples) -> set[str]:
+    """A single evaluation always runs, and says what it misses; a suite leaves out what its data cannot answer."""
+    if suite not in SUITE_NAMES:
+        return set(names)
+    chosen = set(names)
+    if not any(s.cues for s in samples.kept) or context.bench.head != "masked_lm":
+        chosen -= {"cue_alignment", "cue_alignment_sets", "mdl_alignment"}
+    if not any(s.gold for s in samples.kept):
+        chosen -= {"plausibility"}
+    if not any(s.pairs for s in samples.kept):
+        chosen -= {"alignment_accuracy"}
+    if len({s.label for s in samples.kept if s.label is not None}) < 2:
+        chosen -= {"mdl_probe", "mdl_alignment"}
+    return chosen if context.other is not None else chosen - {"model_consistency"}
+
+
+def _run(name: str, context: Context) -> EvaluationTable:
+    table = EVALUATIONS.get(name).run(context)
+    context.made[name] = table
+    return table
