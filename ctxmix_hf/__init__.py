@@ -27,6 +27,7 @@ _HOME = {
     "AutoContextMixingModelForTokenClassification": "auto",
     "ContextMixingMap": "maps",
     "CtxmixError": "errors",
+    "MapStore": "hub.store",
     "EvaluationTable": "evaluation.table",
     "attribute": "explaining",
     "evaluate": "evaluation.suite",
@@ -53,6 +54,7 @@ __all__ = [
     "AutoContextMixingModelForTokenClassification",
     "ContextMixingMap",
     "CtxmixError",
+    "MapStore",
     "EvaluationTable",
     "__version__",
     "attribute",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from ctxmix_hf.evaluation.suite import evaluate
     from ctxmix_hf.evaluation.table import EvaluationTable
     from ctxmix_hf.explaining import attribute, explain, similarity
+    from ctxmix_hf.hub.store import MapStore
     from ctxmix_hf.maps import Attribution, ContextMixingMap
     from ctxmix_hf.methods.ratios import mixing_ratios
     from ctxmix_hf.modeling import instrument, uninstrument

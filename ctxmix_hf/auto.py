@@ -11,10 +11,10 @@ import transformers
 from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import UnknownNameError
+from ctxmix_hf.hub.pointers import CONFIG_KEY, find_pointer, methods_from_json, remember_revision
 from ctxmix_hf.modeling import instrument
 
 BOX = {"ctxmix/agreement": "agreement", "ctxmix/sentiment": "sentiment"}
-CONFIG_KEY = "context_mixing"  # default methods ride in the model's own config.json
 
 
 def model_path(name_or_path: Any) -> Any:
@@ -43,9 +43,18 @@ class _AutoContextMixing:
         path = model_path(name_or_path)
         if path is not name_or_path and not {"dtype", "torch_dtype"} & set(kwargs):
             kwargs["dtype"] = torch.float32  # box weights are stored in half precision
-        model = cls.mirrors.from_pretrained(path, *args, **kwargs)
+        try:
+            model = cls.mirrors.from_pretrained(path, *args, **kwargs)
+        except OSError:
+            pointer = find_pointer(path, kwargs)  # a repository that names its base model
+            if pointer is None:
+                raise
+            base, kwargs, defaults = pointer
+            return cls.from_pretrained(base, *args, methods=methods or defaults, tokenizer=tokenizer, **kwargs)
         saved = getattr(model.config, CONFIG_KEY, None) or {}
-        return instrument(model, tokenizer=tokenizer, methods=methods or saved.get("methods"))  # type: ignore[no-any-return]
+        model = instrument(model, tokenizer=tokenizer, methods=methods or methods_from_json(saved.get("methods")))
+        remember_revision(model, path, kwargs)
+        return model  # type: ignore[no-any-return]
 
     @classmethod
     def from_config(cls, config: Any, *, methods: Any = None, **kwargs: Any) -> PreTrainedModel:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from ctxmix_hf.hub.pointers import add_to_model, remove_from_model
 from ctxmix_hf.instrumentation.requests import AfterCall, BeforeCall
 from ctxmix_hf.instrumentation.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
 from ctxmix_hf.maps import ContextMixingMap
@@ -16,7 +17,9 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def maps_of_call(record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
-    """What `output_context_mixing=` returns."""
+    """What `output_context_mixing=` returns; a `cache` (a `MapStore`) gives what it has."""
+    if options.get("cache") is not None:
+        return options["cache"].maps_of_call(record, methods, options)  # type: ignore[no-any-return]
     return compute_maps(record, methods, options.get("max_memory"))
 
 
@@ -35,6 +38,7 @@ def instrument(model: Model, tokenizer: Any = None, methods: Any = None) -> Mode
         detach(top)
     owner = Instrumentation(base.config.model_type, base.dtype, tokenizer=tokenizer, source=base.config._name_or_path or None)
     attach(top, BeforeCall(owner, methods), AfterCall(owner, maps_of_call))
+    add_to_model(top, methods)
     return model
 
 
@@ -43,4 +47,5 @@ def uninstrument(model: Model) -> Model:
     base_model(model)
     top: Any = getattr(model, "_orig_mod", model)
     detach(top)
+    remove_from_model(top)
     return model

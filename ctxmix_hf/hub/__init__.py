@@ -1,1 +1,1 @@
-"""Maps and instrumented models on the Hub. A cached map opens without a model."""
+"""Maps and instrumented models on the Hub: `MapStore`, and pointers to base models. A stored map opens without a model."""

@@ -46,7 +46,7 @@ def weights_hash(model: Any) -> str:
         made.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         flat = tensor.detach().cpu().contiguous().view(-1)
         if flat.numel():
-            made.update(memoryview(flat.view(torch.uint8).numpy()))
+            made.update(flat.view(torch.uint8).numpy().data)
     return made.hexdigest()
 
 

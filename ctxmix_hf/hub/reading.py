@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,7 +89,10 @@ def read_example(source: Source, row: Row) -> dict[str, Any]:
 
 def tokens_of(body: dict[str, Any]) -> Tokens:
     """The tokens an example's line describes."""
-    pick = lambda name, make: None if body.get(name) is None else tuple(make(v) for v in body[name])  # noqa: E731
+
+    def pick(name: str, make: Callable[[Any], Any]) -> Any:
+        return None if body.get(name) is None else tuple(make(value) for value in body[name])
+
     size = len(body["tokens"])
     made = Tokens(
         tuple(str(piece) for piece in body["tokens"]),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError
-from ctxmix_hf.hub import comparing, computing, reading
+from ctxmix_hf.hub import caching, comparing, computing, merging, reading
 from ctxmix_hf.hub.index import Index, Row, load_index
 from ctxmix_hf.hub.keys import model_identity, model_origin, tokenizer_hash
 from ctxmix_hf.hub.layout import MANIFEST, check_id, check_split, disk_errors
@@ -23,6 +23,7 @@ from ctxmix_hf.hub.shards import to_tensor
 from ctxmix_hf.hub.writing import Writer, lock_store
 from ctxmix_hf.maps import ContextMixingMap
 from ctxmix_hf.recipes import method, resolve
+from ctxmix_hf.records import ModelRecord
 
 
 class MapStore(StoreOnHub):
@@ -92,6 +93,12 @@ class MapStore(StoreOnHub):
         if lock is not None:
             store._writer = Writer(root, manifest, store.index, lock, store._set_manifest)
         return store
+
+    @classmethod
+    def merge(cls, path: str | Path, parts: Sequence[Any]) -> MapStore:
+        """One closed store from the stores of several workers (paths or stores), in their order: the bytes one worker would write."""
+        made: MapStore = merging.merge(cls, path, parts)
+        return made
 
     def _set_manifest(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -219,6 +226,10 @@ class MapStore(StoreOnHub):
             kind: to_tensor(self.source.read(part, row.places[numbers[part.folder]]), row.size, self.manifest.dtype)[None]
             for kind, part in entry.parts.items()
         }
+
+    def maps_of_call(self, record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
+        """What `cache=store` makes of a model call."""
+        return caching.cached_maps(self, record, methods, options)
 
     # ---- trusting ---------------------------------------------------------------------------------------------
     def matches(self, model: Any, tokenizer: Any = None, methods: Any = None) -> bool:

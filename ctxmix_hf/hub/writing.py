@@ -202,7 +202,7 @@ class Writer:
         entries = recovery.entries_by_shard(self.index, which)
         try:
             with ThreadPoolExecutor(4) as pool:
-                made = list(pool.map(lambda item: self._finish_one(*item, entries[item]), which))
+                made = list(pool.map(lambda item: self._finish_one(item[0], item[1], entries[item]), which))
         except BaseException:
             recovery.take_back(self.root, self.manifest)
             raise

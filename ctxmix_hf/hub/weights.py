@@ -1,0 +1,49 @@
+"""Are these the weights of that commit? Read from its safetensors files; files that would need unpickling are not opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import EntryNotFoundError
+from safetensors import safe_open
+
+from ctxmix_hf.errors import StoreError
+from ctxmix_hf.hub.remote import hub_errors
+
+
+def weight_files(api: HfApi, repo: str, sha: str) -> list[Path]:
+    """The safetensors files of a model at a commit, from the cache where they are there; none where it has other files."""
+    with hub_errors(repo, sha):
+        try:
+            return [Path(api.hf_hub_download(repo, "model.safetensors", revision=sha))]
+        except EntryNotFoundError:
+            pass
+        try:
+            index = json.loads(Path(api.hf_hub_download(repo, "model.safetensors.index.json", revision=sha)).read_text("utf-8"))
+        except EntryNotFoundError:
+            return []
+        return [Path(api.hf_hub_download(repo, str(name), revision=sha)) for name in sorted(set(index["weight_map"].values()))]
+
+
+def require_base_weights(model: Any, repo: str, sha: str, api: HfApi) -> None:
+    """Raise if a tensor of the model is not what the commit holds under its name: a pointer would lose the training."""
+    own = model.state_dict()
+    by_name = {name: name for name in own} | {f"{model.base_model_prefix}.{name}": name for name in own}
+    by_name |= {name.removeprefix(f"{model.base_model_prefix}."): name for name in own}
+    for path in weight_files(api, repo, sha):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                tensor = own.get(by_name.get(name, ""))
+                if tensor is not None and not _same(tensor, file.get_tensor(name)):
+                    raise StoreError(
+                        f"The weights are not those of {repo} at {sha[:12]} ({name} differs), so a pointer would not give this model "
+                        "again: push it with include_weights=True, or name the right commit with base_revision=...."
+                    )
+
+
+def _same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    return mine.shape == theirs.shape and torch.equal(mine.detach().cpu(), theirs.to(mine.dtype))
