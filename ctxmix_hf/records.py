@@ -102,6 +102,7 @@ class Block:
     ffn_input_norm: NormState | None = None  # pre-LN's norm before the feed-forward
     ffn_output_norm: NormState | None = None  # sandwich's norm after it
     feed_forward: FeedForward | None = None  # None where its shape was not recognised
+    rounds: bool = False  # a norm inside computes in float32 whatever the model's precision is
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def build_block(
     found = _feed_forward(trace, residual, trunk, start)
     if found is not None and prove and not _proved(trace, layout, found, trunk):
         found = None
+    norms = [item[0] for item in (branch.norm, trunk.norm1, *trunk.tail) if item is not None]
     block = Block(
         projection=projection,
         projection_bias=bias,
@@ -60,8 +61,8 @@ def build_block(
         ffn_input_norm=None if found is None else _state(trace, layout, found.input_norm),
         ffn_output_norm=None if found is None else _state(trace, layout, found.output_norm),
         feed_forward=None if found is None else found.feed_forward,
+        rounds=any(norm.rounds for norm in norms),
     )
-    norms = [item[0] for item in (branch.norm, trunk.norm1, *trunk.tail) if item is not None]
     return block, layout, precision_of(trace.values[residual.joined].dtype, *norms)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ctxmix_hf.instrumentation.layout import HiddenLayout, first_tensor
+from ctxmix_hf.instrumentation.layout import HiddenLayout, first_tensor, turned
 from ctxmix_hf.instrumentation.recorder import ACTIVE
 from ctxmix_hf.instrumentation.replay import LayerCall, repeat_batch
 from ctxmix_hf.records import LayerRecord
@@ -48,7 +48,7 @@ class Injection:
         self.calls += 1
         if call is None or self.tensor is None or self.at != self.calls - 1 or self.owner.spans:
             return None
-        hidden = self._own_layout(self.tensor).to(call.hidden.dtype)
+        hidden = turned(self.tensor, self.layout.order).to(call.hidden.dtype)
         if isinstance(call.position, int):
             return (*args[: call.position], hidden, *args[call.position + 1 :]), kwargs
         return args, {**kwargs, call.position: hidden}
@@ -58,9 +58,11 @@ class Injection:
         if hidden is None or name not in self.names or len(self.outputs) >= self.calls:
             return None
         self.outputs.append(self.layout.standard(hidden))
-        if self.owner.spans and self.tensor is not None and self.at == self.calls:  # what the next span starts from
-            return self._own_layout(self.tensor).to(hidden.dtype)
-        return None
+        last = self.calls == len(self.names)  # e^L enters no layer: it replaces the last one's output
+        if self.tensor is None or self.at != self.calls or not (self.owner.spans or last):
+            return None
+        altered = turned(self.tensor, self.layout.order).to(hidden.dtype)
+        return (altered, *output[1:]) if isinstance(output, tuple) else altered
 
     def first_hidden(self, output: Tensor) -> Tensor | None:
         if not self.owner.spans or self.at != 0 or self.tensor is None:
@@ -69,10 +71,6 @@ class Injection:
 
     def embedding_sum(self) -> Tensor | None:
         return self.tensor if self.at == EMBEDDING_SUM else None
-
-    def _own_layout(self, tensor: Tensor) -> Tensor:
-        moves = {"tbd": (0, 1), "bdt": (1, 2)}
-        return tensor.transpose(*moves[self.layout.order]) if self.layout.order in moves else tensor
 
 
 @dataclass(frozen=True)

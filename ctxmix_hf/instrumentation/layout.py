@@ -74,6 +74,14 @@ def _by_letters(product: AttentionProduct, batch: int) -> tuple[Tensor, Tensor, 
     return moved[0], moved[1], moved[2]
 
 
+ORDERS = ("btd", "tbd", "bdt")
+
+
+def turned(value: Tensor, order: str) -> Tensor:
+    """A tensor of this order as `[B, T, D]`; its own inverse."""
+    return {"btd": value, "tbd": value.transpose(0, 1), "bdt": value.transpose(1, 2)}[order]
+
+
 @dataclass(frozen=True)
 class HiddenLayout:
     """How this family lays out hidden states, found by comparing the projection's input with the context."""
@@ -92,10 +100,9 @@ class HiddenLayout:
             return value.unflatten(0, (b, t) if self.order != "tbd" else (t, b)).transpose(0, int(self.order == "tbd"))
         if value.dim() != 3:
             raise Unmatched(f"a hidden state has shape {tuple(value.shape)}; expected batch x tokens x hidden.")
-        views = {"btd": value, "tbd": value.transpose(0, 1), "bdt": value.transpose(1, 2)}
-        for order in (self.order, "btd", "tbd", "bdt"):
-            if views[order].shape[:2] == (b, t):
-                return views[order]
+        for order in (self.order, *ORDERS):
+            if turned(value, order).shape[:2] == (b, t):
+                return turned(value, order)
         if value.shape[:2] == (1, t):  # position tables broadcast over the batch
             return value.expand(b, -1, -1)
         raise Unmatched(f"a hidden state has shape {tuple(value.shape)}; expected {b} x {t} x hidden.")
@@ -105,14 +112,12 @@ def find_layout(attention: Attention, projection_input: Tensor, batch: int) -> H
     """Which order makes the output projection's input equal to the heads side by side?"""
     if projection_input.dim() == 4:  # heads not yet merged (a contraction over heads and head size)
         projection_input = projection_input.flatten(2)
-    for order in ("btd", "tbd", "bdt"):
-        layout = HiddenLayout(batch, attention.tokens, order)
-        try:
-            moved = layout._moved(projection_input)
-        except Unmatched:
-            continue
+    if projection_input.dim() == 2:  # tokens flattened over the batch
+        projection_input = HiddenLayout(batch, attention.tokens)._moved(projection_input)
+    for order in ORDERS:
+        moved = turned(projection_input, order)
         if moved.shape == attention.context.shape and torch.equal(moved, attention.context):
-            return layout
+            return HiddenLayout(batch, attention.tokens, order)
     raise Unmatched("the output projection does not read the heads side by side (gated or reordered heads).")
 
 

@@ -87,7 +87,10 @@ class Recorder:
     def _find_embeddings(self, prelude: Trace, hidden: Tensor) -> None:
         self.prelude = None
         with torch._C.DisableTorchFunction():
-            norm, self.embedding_sum = embedding_norm(prelude, hidden, self.owner.root)
+            norm, start = embedding_norm(prelude, hidden, self.owner.root)
+            if start is None or start.dim() != 3 or start.shape[1] != hidden.shape[1]:
+                norm = start = None  # no sum of embeddings, or not one per token
+            self.embedding_sum = start
             self.owner.remember_embeddings(norm)
 
     def leave(self, name: str, output: Any) -> None:

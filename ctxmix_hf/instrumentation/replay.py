@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxmix_hf.errors import UnsupportedMethodError
-from ctxmix_hf.instrumentation.layout import HiddenLayout, Unmatched, first_tensor
+from ctxmix_hf.instrumentation.layout import HiddenLayout, Unmatched, first_tensor, turned
 from ctxmix_hf.instrumentation.tap import Tap
 from ctxmix_hf.instrumentation.trace import AttentionProduct, Trace
 
@@ -134,12 +134,8 @@ class LayerReplay:
     def from_hidden(self, hidden: Tensor) -> Tensor:
         """The layer on another input `[K, T, D]`; gradients flow where the caller enabled them."""
         copies = hidden.shape[0] // self.layout.batch
-        if self.layout.order == "tbd":
-            hidden = hidden.transpose(0, 1)
-        elif self.layout.order == "bdt":
-            hidden = hidden.transpose(1, 2)
         with self.owner.asleep():
-            out = self.call.again(hidden.to(self.call.hidden.dtype), copies)
+            out = self.call.again(turned(hidden, self.layout.order).to(self.call.hidden.dtype), copies)
         return self._output(out, copies)
 
 

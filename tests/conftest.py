@@ -1,0 +1,38 @@
+"""Shared by all tests: offline, one thread, quiet, and the environment that HF libraries read at import."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+torch.set_num_threads(1)
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of goldens and data beside the repository; tests of it skip where it is not there."""
+    if not SHARED.is_dir():
+        pytest.skip("../shared is not beside this checkout (it is in CI and on the team's machines)")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def box():
+    """(model, tokenizer) of the agreement model in the box."""
+    import ctxmix_hf as cm
+
+    return cm.load_default()

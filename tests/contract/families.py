@@ -1,0 +1,83 @@
+"""The zoo, measured: what the contract test asserts and the coverage table shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+
+import ctxmix_hf as cm
+from ctxmix_hf.architectures import Architecture
+from ctxmix_hf.instrumentation.blocks import precision_of, tolerance
+from ctxmix_hf.records import ModelRecord
+from tests import zoo
+
+# Level 1 only, each with the reason the library gives; a family that starts to be exact must leave this list.
+LEVEL_1 = {
+    "afmoe": "gates each head's output",
+    "beam": "gates each head's output",
+    "bitnet": "quantises activations between heads and projection",
+    "granite_swa": "scales each head by an attention sink",
+    "granitemoe_swa": "scales each head by an attention sink",
+    "hrm_text": "gates each head's output",
+    "hyperclovax": "scales the branch by a runtime factor",
+    "ibert": "its integer norm is not a plain norm",
+    "jetmoe": "mixes experts inside the attention projection",
+    "laguna": "gates each head's output",
+    "longcat_flash": "two attention blocks share one layer",
+    "muse_glimmer_text": "gates each head's output",
+    "neomme": "gates each head's output",
+}
+# Layers without a module of their own: they cannot be run again, the decomposition serves every method.
+NO_MODULE = {"xlm", "flaubert", "squeezebert"}
+# Not readable at all although the zoo lists them: two attention products in one layer, or four-axis hidden states.
+UNREADABLE = {"diffllama", "gemma3n_text", "lilt"}
+
+
+def record(name: str, dtype: torch.dtype = torch.float64) -> tuple[ModelRecord, bool]:
+    """(record, ordinary outputs unchanged) of a tiny model of this family."""
+    dtype = torch.float32 if name in zoo.FLOAT32_ONLY else dtype
+    model, inputs = zoo.build(name, dtype=dtype)
+    with torch.no_grad():
+        plain = model(**inputs)
+        cm.instrument(model)
+        out = model(**inputs, output_decomposition=True)
+    same = all(torch.equal(a, b) for a, b in zip(tensors(plain), tensors(out), strict=False))
+    return out.decomposition, same
+
+
+def tensors(output: object) -> list[torch.Tensor]:
+    values = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def limit(made: ModelRecord) -> float:
+    """1e-10 in float64, 1e-5 where the model itself, or a norm of it, computes in float32."""
+    rounds = any(layer.level2 is not None and layer.level2.rounds for layer in made)
+    return tolerance(torch.float32 if rounds else precision_of(made.model_dtype))
+
+
+def describe(name: str, made: ModelRecord) -> Architecture:
+    """The row of the coverage table."""
+    blocks = [layer.level2 for layer in made]
+    exact = all(block is not None for block in blocks)
+    found = [block for block in blocks if block is not None]
+    norms = {n.kind for b in found for n in (b.norm1, b.branch_norm, b.ffn_input_norm, *b.tail) if n is not None}
+    fed = {"none" if b.feed_forward is None else "gated" if b.feed_forward.gate else "plain" for b in found}
+    errors = [layer.reconstruction_error(stage) for layer in made if layer.level2 is not None for stage in ("norm1", "norm2")]
+    return Architecture(
+        name=name,
+        model_type=zoo.FAMILIES[name].model_type,
+        modality=zoo.FAMILIES[name].modality,
+        level=2 if exact else 1,
+        order="/".join(sorted({b.order for b in found})) or "-",
+        norm="/".join(sorted({"layer": "LayerNorm", "rms": "RMSNorm", "affine": "affine"}[n] for n in norms)) or "-",
+        feed_forward="re-run" if not fed or "none" in fed else "/".join(sorted(fed)),
+        attention="causal" if made.causal else "full",
+        error=float(f"{max(errors):.1e}") if errors else None,
+        reason="" if exact else next(layer.why_not for layer in made if layer.level2 is None),
+    )
+
+
+def as_row(architecture: Architecture) -> dict[str, object]:
+    return asdict(architecture)
