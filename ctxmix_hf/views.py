@@ -78,6 +78,12 @@ class MapViews:
 
         return written(map_page(self._me, example, **display), path)
 
+    def to_view(self, example: int = 0, **display: Any) -> dict[str, Any]:
+        """What the browser widget draws, as JSON can hold it."""
+        from ctxmix_hf.viz.payload import payload
+
+        return payload(self._me, example, **display)
+
     # ---- static figures (extra `plot`) ------------------------------------------------------------------------
     def plot(self, layer: int = -1, **options: Any) -> Any:
         """Targets by sources as a matplotlib figure; options: scope, example, words, cmap, title."""
@@ -287,3 +293,9 @@ class AttributionViews:
         from ctxmix_hf.viz.slicing import top
 
         return top(self._me, k, example)
+
+    def rank_correlation(self, other: Attribution) -> float:
+        """Spearman's correlation with another attribution of the same tokens (first example); NaN if one is constant."""
+        from ctxmix_hf.viz.slicing import rank_correlation
+
+        return rank_correlation(self._me, other)

@@ -5,15 +5,15 @@
   if (!cm || cm.draw) return;
   const FOOT = 46, SIZE = 12;
   const ruler = document.createElement("canvas").getContext("2d");
-  const widthOf = (s) => { ruler.font = `${SIZE}px ui-sans-serif, system-ui, sans-serif`; return ruler.measureText(s).width; };
+  const widthOf = (s) => { ruler.font = `600 ${SIZE}px ui-sans-serif, system-ui, sans-serif`; return ruler.measureText(s).width; };
   const shown = (w) => w.labels.map((s) => cm.short(s, 16));
 
   cm.plan = (w, room) => {
     const view = w.s.view, labels = shown(w), wide = Math.min(120, Math.max(24, ...labels.map(widthOf)) + 8), n = labels.length, depth = w.model.depth;
     if (view === "image") return imagePlan(w, room);
     const left = view === "map" ? wide : 58, steep = (room - left) / n < 15, slope = steep ? Math.PI / 2 : 0.9;
-    const head = Math.sin(slope) * wide + 12, over = steep ? 6 : Math.cos(slope) * wide * 0.8;
-    const cw = Math.max(4, Math.min(view === "map" ? 30 : 44, (room - left - over) / n));
+    const head = Math.sin(slope) * wide + 12, over = steep ? 6 : Math.cos(slope) * wide;
+    const cw = Math.max(4, Math.min(view === "map" ? (n > 24 ? 30 : 38) : 52, (room - left - over) / n));
     const ch = view === "map" ? cw : view === "layers" ? Math.min(30, Math.max(16, cw)) : 56;
     const rows = view === "map" ? n : view === "layers" ? depth : depth + 1;
     return { view, x: left, y: view === "paths" ? 14 : head, cw, ch, rows: view === "paths" ? 1 : rows, cols: n, slope, steep, depth,

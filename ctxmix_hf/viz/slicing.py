@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ctxmix_hf.algebra.ranks import spearman
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.maps import Attribution, ContextMixingMap
 from ctxmix_hf.tokens import Tokens
@@ -57,3 +58,11 @@ def top(a: Attribution, k: int, example: int = 0) -> list[tuple[str, float]]:
     one = a[example]
     order = one.scores[0].abs().argsort(descending=True, stable=True)[:k].tolist()
     return [(one.tokens[0].shown()[i], float(one.scores[0, i])) for i in order]
+
+
+def rank_correlation(a: Attribution, b: Attribution) -> float:
+    """Spearman's correlation of two attributions of the same tokens."""
+    first, second = a[0], b[0]
+    if first.scores.shape != second.scores.shape:
+        raise InputError(f"The attributions have {first.scores.shape[1]} and {second.scores.shape[1]} tokens: compare the same sentence.")
+    return float(spearman(first.scores[0].detach().cpu(), second.scores[0].detach().cpu()))

@@ -1,0 +1,126 @@
+"""The API: every function of the page as a named, typed endpoint for `gradio_client`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+import ctxmix_hf as cm
+from ctxmix_hf.demo import handlers, stores
+from ctxmix_hf.demo.shelf import BOX
+
+
+def said(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Our errors reach the client as their sentence."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except cm.CtxmixError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    return call
+
+
+def methods() -> list[dict[str, Any]]:
+    """Every method with kind, summary, paper, equation, cost, what it covers and leaves out, and its options."""
+    return [json.loads(json.dumps(row.__dict__, default=str)) for row in cm.list_methods()]
+
+
+def models() -> list[str]:
+    """The models in the box; other names can be given where the server allows them."""
+    return list(BOX)
+
+
+def context_map(model: str, method: str, text: str) -> dict[str, Any]:
+    """The whole map in the library's JSON schema: read it with `ContextMixingMap.from_json(json.dumps(answer))`."""
+    return handlers.map_of(model, method, text).to_dict()  # type: ignore[no-any-return]
+
+
+def attribution(model: str, method: str, text: str, target: int, layer: int = -1, words: bool = True) -> dict[str, Any]:
+    """One row of the map: the contribution of each token (or word) to the target token, from the input to a layer."""
+    made = handlers.map_of(model, method, text)
+    row = (made.words() if words else made).attribution(int(target), int(layer))
+    return {"tokens": row.tokens[0].shown(), "scores": row.scores[0].tolist(), "target": row.tokens[0].shown()[int(target)]}
+
+
+def predictions(model: str, text: str) -> dict[str, Any]:
+    """Top words at each [MASK], or class probabilities."""
+    return handlers.predictions(model, text)
+
+
+def scores(model: str, text: str, method: str = "blank_out") -> dict[str, Any]:
+    """How much each token mattered for the prediction: blank_out, gradients, integrated gradients, ..."""
+    made = handlers.scores(model, text, method)
+    return {"tokens": made[0].tokens[0].shown(), "scores": made[0].scores[0].tolist(), "target": made.target}
+
+
+def compare(model: str, method: str, text: str, other_model: str, other_method: str, other_text: str, target: int = 0) -> dict[str, Any]:
+    """Signed difference (second - first) of two maps over aligned words, and the rank correlation of the target's rows."""
+    first, second, gap = handlers.compare(model, method, text, other_model, other_method, other_text)
+    i, j = gap.pairs[int(target)]
+    rows = [made.attribution(place).scores[0] for made, place in ((first, i), (second, j))]
+    picked = [[float(row[pair[side]]) for pair in gap.pairs] for side, row in enumerate(rows)]
+    return {
+        "tokens": list(gap.tokens), "difference": gap.input.tolist(), "left_out": list(gap.left_out),
+        "target": gap.tokens[int(target)], "rank_correlation": _spearman(*picked),
+    }  # fmt: skip
+
+
+def _spearman(a: list[float], b: list[float]) -> float | None:
+    import torch
+
+    sides = [cm.Attribution(torch.tensor([x]), [], torch.ones(1, len(x), dtype=torch.bool), "", "") for x in (a, b)]
+    value = sides[0].rank_correlation(sides[1])
+    return None if value != value else value
+
+
+def agreement(model: str, text: str, target: int = 0) -> dict[str, Any]:
+    """Rank correlations of all pairs of (quick) methods on the target's row; null where a row is constant."""
+    made = handlers.agreement(model, text, target)
+    return {**made, "correlation": [[None if v != v else v for v in row] for row in made["correlation"]]}
+
+
+def similarity(model: str, text_a: str, text_b: str, method: str = "value_zeroing") -> dict[str, Any]:
+    """Cosine of the two texts' vectors and each token's share of it."""
+    made = handlers.similarity(model, text_a, text_b, method)
+    sides = {name: {"tokens": side.tokens[0].shown(), "scores": side.scores[0].tolist()} for name, side in (("a", made.a), ("b", made.b))}
+    return {"cosine": made.cosine, **sides}
+
+
+def standalone(model: str, method: str, text: str) -> str:
+    """The map as one HTML file that opens without network."""
+    return handlers.map_of(model, method, text).to_html()  # type: ignore[no-any-return]
+
+
+def snippet(model: str, method: str, text: str) -> str:
+    """Python that makes the same map."""
+    return handlers.snippet(model, method, text)
+
+
+def browse(store: str, split: str = "all", words: str = "") -> list[dict[str, str]]:
+    """Examples of a store of precomputed maps whose text contains the words."""
+    return [{"text": text, "id": key} for text, key in stores.search(store, split, words)]
+
+
+def stored_map(store: str, key: str, method: str) -> dict[str, Any]:
+    """One precomputed map in the library's JSON schema; no model is loaded."""
+    return stores.open_store(store)[key, method].to_dict()  # type: ignore[no-any-return]
+
+
+ENDPOINTS: dict[str, Callable[..., Any]] = {
+    "methods": methods, "models": models, "map": context_map, "attribution": attribution, "predictions": predictions, "scores": scores,
+    "compare": compare, "agreement": agreement, "similarity": similarity, "html": standalone, "snippet": snippet, "browse": browse,
+    "stored_map": stored_map,
+}  # fmt: skip
+
+
+def add_endpoints() -> None:
+    """Called inside the page's Blocks."""
+    for name, function in ENDPOINTS.items():
+        gr.api(said(function), api_name=name, concurrency_id="model")

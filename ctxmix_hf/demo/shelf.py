@@ -1,0 +1,130 @@
+"""Models are loaded once and the least recently used one is put away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+import ctxmix_hf as cm
+from ctxmix_hf.demo.settings import SETTINGS
+from ctxmix_hf.errors import InputError, UnsupportedModelError
+
+BOX = {
+    "ctxmix/agreement": "AutoContextMixingModelForMaskedLM",
+    "ctxmix/sentiment": "AutoContextMixingModelForSequenceClassification",
+}
+_HEADS = {
+    "ForMaskedLM": "AutoContextMixingModelForMaskedLM",
+    "ForSequenceClassification": "AutoContextMixingModelForSequenceClassification",
+    "ForImageClassification": "AutoContextMixingModelForImageClassification",
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A loaded model with what goes with it; one visitor at a time uses it."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    rate: float  # floating point operations per second of its forward pass
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def kind(self) -> str:
+        name = type(self.model).__name__
+        return "masked" if "MaskedLM" in name else "classes" if "Classification" in name else "plain"
+
+    @property
+    def weights(self) -> int:
+        """Parameters that multiply vectors (embeddings are looked up)."""
+        return sum(p.numel() for n, p in self.model.named_parameters() if "embed" not in n)
+
+
+class Shelf:
+    """An LRU of loaded models."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self._held, self._lock = size, OrderedDict[str, Held](), threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def names(self) -> list[str]:
+        return list(self._held)
+
+    def get(self, name: str) -> Held:
+        """The model of that name, loaded if need be."""
+        name = check_name(name)
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = load(name)
+                while len(self._held) > self.size:
+                    self._held.popitem(last=False)
+            self._held.move_to_end(name)
+            return self._held[name]
+
+
+def check_name(name: Any) -> str:
+    """Box models always; other names where the server allows them."""
+    name = str(name or "").strip()
+    if name in BOX:
+        return name
+    if not name or len(name) > 200 or any(ord(c) < 32 for c in name):
+        raise InputError("Choose a model.")
+    if not SETTINGS.any_model:
+        raise InputError(f"This server offers only {', '.join(BOX)}.")
+    if not SETTINGS.local_paths and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise InputError("This server loads models of the Hub only, not paths.")
+    return name
+
+
+def load(name: str) -> Held:
+    """From the box, the Hub or a folder; what goes wrong is said in one sentence."""
+    try:
+        made = getattr(cm, BOX[name]).from_pretrained(name) if name in BOX else _load_other(name)
+        source = made.config._name_or_path
+        tokenizer = AutoTokenizer.from_pretrained(source) if hasattr(made.config, "vocab_size") else None
+    except cm.CtxmixError:
+        raise
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0][:300]
+        raise UnsupportedModelError(f"The model {name!r} could not be loaded: {reason}") from error
+    made.eval()
+    return Held(name, made, tokenizer, _rate(made))
+
+
+def _load_other(name: str) -> Any:
+    where = str(Path(name).expanduser()) if SETTINGS.local_paths else name
+    config = AutoConfig.from_pretrained(where)
+    size = 12 * getattr(config, "num_hidden_layers", 12) * getattr(config, "hidden_size", 768) ** 2
+    if size > SETTINGS.parameters:
+        raise UnsupportedModelError(
+            f"{name} has about {size / 1e6:.0f} million parameters, this server takes {SETTINGS.parameters / 1e6:.0f}."
+        )
+    written = (getattr(config, "architectures", None) or [""])[0]
+    head = next((auto for part, auto in _HEADS.items() if part in written), "AutoContextMixingModel")
+    return getattr(cm, head).from_pretrained(where)
+
+
+def _rate(model: Any) -> float:
+    """Measured on one short forward pass."""
+    if not hasattr(model.config, "vocab_size"):
+        return 5e9
+    ids = torch.full((1, 16), 5)
+    weights = sum(p.numel() for n, p in model.named_parameters() if "embed" not in n)
+    with torch.no_grad():
+        model(ids)
+        start = time.perf_counter()
+        model(ids)
+    return float(2 * weights * 16 / max(1e-4, time.perf_counter() - start))
+
+
+SHELF = Shelf(SETTINGS.models)
