@@ -61,6 +61,8 @@ def reopen_last(root: Path, manifest: Manifest, index: Index) -> Manifest:
 def repair(root: Path, manifest: Manifest, index: Index) -> None:
     """Put unlisted shards back among the growing ones, forget batches whose data is not there, cut what was never finished."""
     (root / PENDING).mkdir(exist_ok=True)
+    for path in [*root.glob(".*.tmp"), *(root / PENDING).glob(".*.tmp")]:
+        path.unlink()
     take_back(root, manifest)
     drop_lost(root, manifest, index)
     cut_tails(root, manifest, index)
@@ -71,7 +73,7 @@ def take_back(root: Path, manifest: Manifest) -> None:
     for part in manifest.parts:
         folder = root / "matrices" / part.folder
         listed = {root / shard_file(part.folder, number) for number in range(len(part.shards))}
-        for path in sorted(folder.glob("*.safetensors*")) + sorted(folder.glob(".*.tmp")):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if path not in listed:
                 _to_pending(path, root / PENDING / f"{part.folder}-{path.stem.removeprefix('shard-')}.safetensors")
 

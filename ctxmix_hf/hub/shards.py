@@ -115,7 +115,8 @@ def check_header(path: Path, manifest: Manifest, folder: str, shard: Shard, entr
 
 def to_array(values: Tensor, dtype: str, name: str) -> Any:
     """`[L, T, T]` as the contiguous array that is stored."""
-    array = np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.dtype(dtype).newbyteorder("<"))
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.dtype(dtype).newbyteorder("<"))
     if dtype == "float16" and not np.isfinite(array).all():
         raise StoreError(f"The map of {name!r} does not fit in float16: store it with dtype='float32'.")
     return array

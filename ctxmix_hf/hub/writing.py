@@ -106,7 +106,7 @@ class Writer:
                 self._finish_full()
                 self._finish([(i, shard.number) for i, shard in enumerate(self.growing) if shard.data])
                 self._save(replace(self.manifest, complete=True, files=self._files()))
-                shutil.rmtree(self.root / PENDING, ignore_errors=True)
+            shutil.rmtree(self.root / PENDING, ignore_errors=True)
         self.release()
 
     def release(self) -> None:
