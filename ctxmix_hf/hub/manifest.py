@@ -8,8 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.layout import MANIFEST, MAX_MANIFEST_BYTES, canonical, check_split, digest, folder_name, is_folder, write_atomic
+from ctxmix_hf.errors import CtxmixError, StoreError
+from ctxmix_hf.hub.layout import (
+    INDEX,
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    canonical,
+    check_split,
+    digest,
+    examples_file,
+    folder_name,
+    is_folder,
+    write_atomic,
+)
 from ctxmix_hf.recipes import Recipe
 
 SCHEMA = 1
@@ -141,7 +152,7 @@ def load_manifest(path: Path) -> Manifest:
         raise StoreError(f"This store has schema {body.get('schema')!r:.40}; this version of ctxmix_hf reads schema {SCHEMA}.")
     try:
         manifest = _manifest(body)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, CtxmixError) as error:
         raise StoreError(f"{MANIFEST} is damaged: {type(error).__name__} at {error!s:.80}.") from error
     if body.get("fingerprint") != manifest.fingerprint:
         raise StoreError(f"{MANIFEST} is damaged: its fingerprint does not belong to its content.")
@@ -157,9 +168,9 @@ def _manifest(body: dict[str, Any]) -> Manifest:
         raise ValueError("dtype")
     files = {str(name): {"size": whole(v["size"]), "sha256": _hash(v["sha256"]), "rows": whole(v["rows"])}
              for name, v in body["files"].items()}  # fmt: skip
-    for name in files:
-        if name.startswith("examples/"):
-            check_split(name.removeprefix("examples/").removesuffix(".jsonl"))
+    for name in set(files) - {INDEX}:
+        if name != examples_file(check_split(name.removeprefix("examples/").removesuffix(".jsonl"))):
+            raise ValueError(name)
     model = {str(k): v if v is None else str(v) for k, v in body["model"].items()}
     tokenizer = body["tokenizer"]
     return Manifest(

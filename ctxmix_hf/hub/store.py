@@ -153,8 +153,8 @@ class MapStore(StoreOnHub):
     def close(self) -> None:
         """Finish the files and free the folder; reading goes on. Closing twice is fine."""
         if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
+            self._writer.close()  # where the disk is full, it can be called again
+            self._writer = None
 
     def __enter__(self) -> MapStore:
         return self

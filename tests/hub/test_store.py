@@ -17,7 +17,8 @@ from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameErr
 from ctxmix_hf.hub.store import MapStore
 
 from .conftest import ROOT
-from .samples import METHODS, TEXTS, add_number, contents, filled, fresh_model, manifest, model, some_maps, tokenizer
+from .samples import METHODS, TEXTS, filled, fresh_model, model, tokenizer
+from .synthetic import add_number, contents, manifest, some_maps
 
 
 @pytest.fixture(scope="module")

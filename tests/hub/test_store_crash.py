@@ -18,7 +18,7 @@ from ctxmix_hf.hub.layout import INDEX
 from ctxmix_hf.hub.store import MapStore
 
 from .conftest import ROOT
-from .samples import add_number, contents, manifest, some_maps
+from .synthetic import add_number, contents, manifest, some_maps
 
 BATCHES = 9
 
@@ -121,22 +121,21 @@ def test_sigkill_of_a_real_process(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from tests.hub.samples import add_number, manifest
+from tests.hub.synthetic import add_number, manifest
 from ctxmix_hf.hub.store import MapStore
 store = MapStore.from_manifest(Path({str(tmp_path / "m")!r}), manifest())
 for number in range(100_000):
     add_number(store, number)
     print(number, flush=True)
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if int(line) == 30:
-            break
-    time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    last = max([30, *(int(line) for line in process.stdout.read().split())])
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) == 30:
+                break
+        time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        last = max([30, *(int(line) for line in process.stdout.read().split())])
     store = MapStore.open(tmp_path / "m")
     assert len(store) >= 2 * last
     for number in range(last + 1):
