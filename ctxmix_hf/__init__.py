@@ -12,6 +12,7 @@ Names are imported when first used, so that the command line starts without torc
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -26,7 +27,9 @@ _HOME = {
     "AutoContextMixingModelForSequenceClassification": "auto",
     "AutoContextMixingModelForTokenClassification": "auto",
     "ContextMixingMap": "maps",
+    "ContextMixingPipeline": "pipeline",
     "CtxmixError": "errors",
+    "MapDifference": "viz.difference",
     "MapStore": "hub.store",
     "EvaluationTable": "evaluation.table",
     "attribute": "explaining",
@@ -53,7 +56,9 @@ __all__ = [
     "AutoContextMixingModelForSequenceClassification",
     "AutoContextMixingModelForTokenClassification",
     "ContextMixingMap",
+    "ContextMixingPipeline",
     "CtxmixError",
+    "MapDifference",
     "MapStore",
     "EvaluationTable",
     "__version__",
@@ -92,8 +97,10 @@ if TYPE_CHECKING:
     from ctxmix_hf.maps import Attribution, ContextMixingMap
     from ctxmix_hf.methods.ratios import mixing_ratios
     from ctxmix_hf.modeling import instrument, uninstrument
+    from ctxmix_hf.pipeline import ContextMixingPipeline
     from ctxmix_hf.recipes import method
     from ctxmix_hf.verification import verify
+    from ctxmix_hf.viz.difference import MapDifference
 
 
 def __getattr__(name: str) -> Any:
@@ -106,3 +113,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+if "transformers.pipelines" in sys.modules:  # pipeline("context-mixing") works at once; else: import ctxmix_hf.pipeline
+    importlib.import_module(f"{__name__}.pipeline")

@@ -1,0 +1,71 @@
+"""`transformers.pipeline("context-mixing")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import pipeline
+
+import ctxmix_hf as cm
+import ctxmix_hf.pipeline
+from ctxmix_hf.errors import InputError, UnknownNameError
+
+TEXTS = ["The keys to the cabinet [MASK] on the table.", "Many girls insulted [MASK].", "The boys [MASK] tired."]
+
+
+@pytest.fixture(scope="module")
+def mix(box: Any) -> Any:
+    return pipeline("context-mixing", model=box[0], tokenizer=box[1], method="alti")
+
+
+def test_one_text_is_one_map(mix: Any, box: Any) -> None:
+    made, wanted = mix(TEXTS[0]), cm.explain(box[0], TEXTS[0], "alti", tokenizer=box[1])
+    assert torch.equal(made.input, wanted.input)
+    assert made.tokens[0].words == wanted.tokens[0].words
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_batches_give_the_same(mix: Any, box: Any, batch_size: int) -> None:
+    made = mix(TEXTS, batch_size=batch_size)
+    for one, text in zip(made, TEXTS, strict=True):
+        wanted = cm.explain(box[0], text, "alti", tokenizer=box[1])
+        assert torch.allclose(one.input, wanted.input, atol=1e-5)
+        assert one.tokens == wanted.tokens
+
+
+def test_streams(mix: Any) -> None:
+    seen: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for text in TEXTS:
+            seen.append(text)
+            yield text
+
+    first = next(iter(mix(texts())))
+    assert first.tokens[0].text == TEXTS[0]
+    assert len(seen) < 4
+
+
+def test_target_layer_and_words(mix: Any) -> None:
+    row = mix(TEXTS[0], target="[MASK]", layer=2, words=True, method="value_zeroing")
+    assert row.method == "value_zeroing"
+    assert row.tokens[0].pieces[:3] == ("[CLS]", "The", "keys")
+    assert row.scores.sum().item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_wrong_input_is_said_at_once(mix: Any, box: Any) -> None:
+    with pytest.raises(InputError, match="not empty"):
+        mix(" ")
+    with pytest.raises(UnknownNameError, match="alti"):
+        pipeline("context-mixing", model=box[0], tokenizer=box[1], method="alty")
+
+
+def test_a_plain_model_is_instrumented(tmp_path: Any, box: Any) -> None:
+    box[0].save_pretrained(tmp_path)
+    box[1].save_pretrained(tmp_path)
+    made = pipeline("context-mixing", model=str(tmp_path), method="attention")(TEXTS[1])
+    assert made.method == "attention"
+    assert ctxmix_hf.pipeline.TASK in str(made) or made.depth == 6
