@@ -1,6 +1,16 @@
 """Is the map right? Five kinds of evidence from the papers, as one suite: `ctxmix_hf.evaluate("agreement")`."""
 
-from ctxmix_hf.evaluation import cue_alignment, erasure, faithfulness
+from ctxmix_hf.evaluation import (
+    agreement,
+    cue_alignment,
+    erasure,
+    faithfulness,
+    identifiability,
+    mdl_probe,
+    mixing,
+    plausibility,
+    recommendation,
+)
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context, Evaluation
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.suite import SUITES, evaluate
@@ -15,10 +25,16 @@ __all__ = [
     "Evaluation",
     "EvaluationReport",
     "EvaluationTable",
+    "agreement",
     "cue_alignment",
     "erasure",
     "evaluate",
     "faithfulness",
+    "identifiability",
+    "mdl_probe",
+    "mixing",
+    "plausibility",
     "read_data",
+    "recommendation",
     "run",
 ]

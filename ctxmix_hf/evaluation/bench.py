@@ -82,6 +82,12 @@ class Bench:
     def labels(self) -> int:
         return int(base_model(self.model).config.num_labels)
 
+    @property
+    def depth(self) -> int:
+        """How many layers a recorded forward pass leaves."""
+        with torch.no_grad():
+            return len(self.model(**self.inputs([[self.tokenizer.unk_token_id or 0] * 2]), output_decomposition=True).decomposition)
+
     def prepare(self, samples: Sequence[Sample]) -> tuple[list[Ready], Counter[str]]:
         """Sentences ready for the model, and how many are not, by reason."""
         ready: list[Ready] = []
@@ -141,11 +147,12 @@ class Bench:
 
     def batches(self, ready: Sequence[Ready], sentences: int = BATCH_SENTENCES) -> list[list[int]]:
         """Numbers of sentences of similar length, shortest first; the same list always gives the same batches."""
-        order = sorted(range(len(ready)), key=lambda i: (len(ready[i].ids), i))
+        order = sorted(range(len(ready)), key=lambda i: (ready[i].bad is None, len(ready[i].ids), i))
         most = sentences if self.tokenizer.pad_token_id is not None else 1
         batches: list[list[int]] = []
         for i in order:
-            if batches and len(batches[-1]) < most and (len(batches[-1]) + 1) * len(ready[i].ids) <= BATCH_TOKENS:
+            room = batches and len(batches[-1]) < most and (len(batches[-1]) + 1) * len(ready[i].ids) <= BATCH_TOKENS
+            if room and (ready[batches[-1][0]].bad is None) == (ready[i].bad is None):  # one question per batch
                 batches[-1].append(i)
             else:
                 batches.append([i])
@@ -169,7 +176,7 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
         if head != "any":
             _check_architecture(path, head, name)
         tokenizer = tokenizer or AutoTokenizer.from_pretrained(path)
-        model = LOADERS[head].from_pretrained(name, tokenizer=tokenizer)
+        model = LOADERS[head if head != "any" else _own_head(path)].from_pretrained(name, tokenizer=tokenizer)
     else:
         name = str(base_model(model).config._name_or_path or type(base_model(model)).__name__)
         owner = instrumentation_of(model)
@@ -188,6 +195,12 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
     is_box = name == "ctxmix/agreement" or str(name) == str(model_path("ctxmix/agreement"))
     only = is_box if heldout_only is None else heldout_only
     return Bench(model, tokenizer, head, name, fingerprint(base), _longest(base, tokenizer), only)
+
+
+def _own_head(path: Any) -> Head:
+    """Where no head is needed, the one the model was saved with: nothing is loaded in vain or made up."""
+    named = AutoConfig.from_pretrained(path).architectures or []
+    return next((head for head, kind in HEAD_CLASS.items() if any(kind in a for a in named)), "any")  # type: ignore[return-value]
 
 
 def _check_architecture(path: Any, head: Head, name: str) -> None:

@@ -13,6 +13,7 @@ from ctxmix_hf.evaluation.metrics import SHORTEST, rank_correlation, summarise
 from ctxmix_hf.evaluation.scores import REFERENCES, Scores
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 
+LAYER_REFERENCES = ("blank_out", "grad_sum")
 STATISTICS = ("mean", "std", "ci_low", "ci_high", "n", "undefined")
 
 
@@ -50,19 +51,29 @@ def faithfulness(context: Context) -> EvaluationTable:
     return context.table("faithfulness", ("method", "reference", *STATISTICS), rows, caption, form=form, notes=notes)
 
 
-@evaluation("faithfulness_layers", "the same against blank-out, after every layer", "Abnar & Zuidema 2020, tables 1 and 2")
+@evaluation("faithfulness_layers", "the same against blank-out and summed gradients, after every layer",
+            "Abnar & Zuidema 2020, tables 1 and 2")  # fmt: skip
 def faithfulness_layers(context: Context) -> EvaluationTable:
     """One row per method and layer. `scope` is `layer` for the map of that layer alone, `input` for it rolled out so far."""
     context.need_sentences()
     scores = context.scores
     rows: list[list[Cell]] = []
-    for method in context.method_set.maps:
-        for scope in ("layer", "input"):
-            tables = [s.layers.get(method) if scope == "layer" else s.input[method] for s in scores]
-            for layer in range(max((len(t) for t in tables if t is not None), default=0)):
-                values = [rank_correlation(t[layer], s.final("blank_out")) for s, t in zip(scores, tables, strict=True) if t is not None]
-                rows.append([method, scope, f"{method} ({scope})", layer + 1, *_statistics(values, context.seed)])
-    form = Form("heatmap", "row", "mean", "layer", title="Spearman correlation with blank-out, by layer")
-    columns = ("method", "scope", "row", "layer", *STATISTICS)
-    caption = "Spearman correlation with blank-out after each layer: the layer's own map, and aggregated to the input"
+    for reference in (r for r in LAYER_REFERENCES if r in context.method_set.attributions):
+        for method in context.method_set.maps:
+            for scope in ("layer", "input"):
+                rows += _by_layer(context, method, scope, reference)
+    form = Form("heatmap", "row", "mean", "layer", title="Spearman correlation with references, by layer")
+    columns = ("row", "method", "scope", "reference", "layer", *STATISTICS)
+    caption = "Spearman correlation after each layer: the layer's own map, and aggregated to the input"
     return context.table("faithfulness_layers", columns, rows, caption, form=form, notes=(too_short(scores),))
+
+
+def _by_layer(context: Context, method: str, scope: str, reference: str) -> list[list[Cell]]:
+    scores = [s for s in context.scores if scope == "input" or method in s.layers]
+    tables = [s.layers[method] if scope == "layer" else s.input[method] for s in scores]
+    rows: list[list[Cell]] = []
+    for layer in range(min((len(t) for t in tables), default=0)):
+        values = [rank_correlation(t[layer], s.final(reference)) for s, t in zip(scores, tables, strict=True)]
+        label = f"{method} ({scope}) / {reference}"
+        rows.append([label, method, scope, reference, layer + 1, *_statistics(values, context.seed)])
+    return rows

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _WORD = re.compile(r"\w[\w\-]*(?:['’]\w+)?|[^\w\s]")
+MASKS = ("[MASK]", "<mask>")
+_MASKED = re.compile(r"\[MASK\]|<mask>|(?:(?!\[MASK\]|<mask>)\S)+")  # words between white space, a mask on its own
 _TIGHT = re.compile(r"[.,;:?!%)\]]+")  # written without a space before it
 
 
@@ -114,10 +116,15 @@ def _from_text(row: Mapping[str, Any]) -> Sample:
     text = str(row["text"] if row["text"] is not None else "").strip()
     if not text or _is_nan(row["text"]):
         raise BadRow("empty text")
-    words = tuple(text.split())
-    gaps = tuple("" if i == 0 else " " for i in range(len(words)))
+    found = list(_MASKED.finditer(text))
+    words = tuple(match.group() for match in found)
+    gaps = tuple(text[a.end() if a else 0 : b.start()] for a, b in zip([None, *found], found))
+    masked = [i for i, word in enumerate(words) if word in MASKS]
+    if len(masked) > 1:
+        raise BadRow("more than one [MASK]")
+    target = masked[0] if masked else None
     gold = _gold(row, len(words))
-    return Sample(words, gaps, label=_label(row), gold=gold, pairs=_pairs(row, len(words)), group=_group(row))
+    return Sample(words, gaps, target, label=_label(row), gold=gold, pairs=_pairs(row, len(words)), group=_group(row))
 
 
 def _split(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

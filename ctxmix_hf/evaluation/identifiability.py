@@ -1,0 +1,208 @@
+"""Can a hidden token still be told apart? (Brunner et al. 2020, section 4)
+
+A map g is learned from hidden tokens to input tokens (e^0, the tensor that enters layer 1). A token is identified when the
+input nearest to g(e_i^l), among the tokens of its own sentence, is its own. Folds are cut by sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ctxmix_hf.evaluation.context import Context, evaluation
+from ctxmix_hf.evaluation.features import hidden_states
+from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
+from ctxmix_hf.evaluation.work import Store, content_key, watched
+
+Fold = tuple[list[int], list[int], list[int]]  # training, validation and test sentences
+Distance = Literal["cosine", "l2"]
+FOLDS = 3
+NEIGHBOURS = (-3, -2, -1, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which map, by which distance, from e^source (plus `offset` places) to e^target, tested on e^tested."""
+
+    kind: Literal["naive", "linear", "mlp"]
+    distance: Distance
+    source: int
+    target: int = 0
+    tested: int = -1
+    offset: int = 0
+
+
+def distances(predicted: Tensor, candidates: Tensor, distance: Distance) -> Tensor:
+    """`[T, T']`."""
+    if distance == "l2":
+        return torch.cdist(predicted, candidates)
+    return 1 - torch.nn.functional.normalize(predicted, dim=-1) @ torch.nn.functional.normalize(candidates, dim=-1).T
+
+
+def identified(predicted: Tensor, candidates: Tensor, wanted: Tensor, distance: Distance) -> Tensor:
+    """True where the nearest candidate is the wanted one; `[T]`."""
+    return distances(predicted, candidates, distance).argmin(dim=-1) == wanted
+
+
+def _make(kind: str, width: int, out: int) -> nn.Module:
+    if kind == "linear":
+        layer = nn.Linear(width, out)
+        if width == out:
+            nn.init.eye_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        return layer
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, out))
+
+
+def _loss(predicted: Tensor, wanted: Tensor, distance: Distance) -> Tensor:
+    if distance == "l2":
+        return (predicted - wanted).square().sum(dim=-1).mean()
+    return (1 - torch.nn.functional.cosine_similarity(predicted, wanted, dim=-1)).mean()
+
+
+def fit(
+    kind: str, distance: Distance, x: Tensor, y: Tensor, valid: tuple[Tensor, Tensor], seed: int, epochs: int = 60, patience: int = 4
+) -> nn.Module:
+    """Adam on the distance itself, stopped when the validation sentences no longer improve; the best state is kept."""
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(seed)
+        model = _make(kind, x.shape[1], y.shape[1])
+        optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+        best, waited, kept = float("inf"), 0, {k: v.clone() for k, v in model.state_dict().items()}
+        for _ in range(epochs):
+            for rows in torch.randperm(len(x)).split(128):
+                optimiser.zero_grad()
+                _loss(model(x[rows]), y[rows], distance).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+            with torch.no_grad():
+                now = float(_loss(model(valid[0]), valid[1], distance))
+            waited = 0 if now < best - 1e-5 else waited + 1
+            if now < best:
+                best, kept = now, {k: v.clone() for k, v in model.state_dict().items()}
+            if waited >= patience:
+                break
+        model.load_state_dict(kept)
+    return model.eval()
+
+
+def _pairs(state: Tensor, task: Task, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(hidden tokens, what they should become, its place in the sentence) of one sentence."""
+    places = torch.arange(state.shape[1])
+    inside = (places + task.offset >= 0) & (places + task.offset < state.shape[1])
+    wanted = places[inside] + task.offset
+    return state[layer, inside], state[task.target, wanted], wanted
+
+
+def _joined(states: Sequence[Tensor], task: Task, sentences: Sequence[int]) -> tuple[Tensor, Tensor]:
+    made = [_pairs(states[i], task, task.source) for i in sentences]
+    return torch.cat([m[0] for m in made]), torch.cat([m[1] for m in made])
+
+
+def folds(count: int, seed: int, number: int = FOLDS) -> Iterator[Fold]:
+    """(training, validation, test) sentences; every sentence is tested once."""
+    order = np.random.default_rng(seed).permutation(count)
+    for test in np.array_split(order, number):
+        rest = [int(i) for i in order if i not in set(test.tolist())]
+        cut = max(1, len(rest) // 6)
+        yield rest[cut:], rest[:cut], [int(i) for i in test]
+
+
+def learn(states: Sequence[Tensor], task: Task, fold: Fold, seed: int) -> nn.Module | None:
+    """The fold's map; None for the naive one."""
+    if task.kind == "naive":
+        return None
+    x, y = _joined(states, task, fold[0])
+    return fit(task.kind, task.distance, x, y, _joined(states, task, fold[1]), seed)
+
+
+@torch.no_grad()
+def rate(states: Sequence[Tensor], task: Task, test: Sequence[int], model: nn.Module | None) -> tuple[int, int]:
+    """(identified, all) tokens of the test sentences."""
+    right = total = 0
+    for i in test:
+        hidden, _, wanted = _pairs(states[i], task, task.source if task.tested < 0 else task.tested)
+        predicted = hidden if model is None else model(hidden)
+        right += int(identified(predicted, states[i][task.target], wanted, task.distance).sum())
+        total += len(wanted)
+    return right, total
+
+
+def rates(context: Context, tasks: Sequence[Task]) -> list[tuple[float, float, int]]:
+    """(rate, standard deviation over folds, tokens) of every task; finished folds are kept for resuming."""
+    context.need_sentences(2 * FOLDS)
+    store = context.store("identifiability")
+    described = [context.bench.fingerprint, [[r.sample.key, r.ids] for r in context.ready], context.seed, FOLDS]
+    keys = {(t, f): content_key("identifiability", t.__dict__, f, *described) for t in tasks for f in range(FOLDS)}
+    missing = [pair for pair, key in keys.items() if key not in store.known]
+    if missing:
+        _measure(context, store, missing, keys)
+    results = []
+    for task in tasks:
+        counts = [store.known[keys[task, f]] for f in range(FOLDS)]
+        each = [c["right"] / c["total"] for c in counts if c["total"]]
+        total = sum(c["total"] for c in counts)
+        results.append((sum(c["right"] for c in counts) / total, float(np.std(each)), total))
+    return results
+
+
+def _measure(context: Context, store: Store, missing: Sequence[tuple[Task, int]], keys: dict[tuple[Task, int], str]) -> None:
+    states = hidden_states(context.bench, context.ready, context.progress)
+    cut = list(folds(len(states), context.seed))
+    learned: dict[tuple[Task, int], nn.Module | None] = {}  # a map is fitted once for all layers it is tested on
+    for task, f in watched(missing, "fitting maps", context.progress):
+        fitted = (replace(task, tested=-1), f)
+        if fitted not in learned:
+            learned[fitted] = learn(states, task, cut[f], context.seed)
+        right, total = rate(states, task, cut[f][2], learned[fitted])
+        store.keep({keys[task, f]: {"right": right, "total": total}})
+
+
+COLUMNS = ("rate", "std", "n")
+
+
+@evaluation("identifiability", "share of hidden tokens whose own input is the nearest, by layer and map", "Brunner et al. 2020, figure 2a")
+def identifiability(context: Context) -> EvaluationTable:
+    """Same layer for training and test; `naive` compares the hidden token itself."""
+    depth = context.bench.depth
+    kinds: list[tuple[Literal["naive", "linear", "mlp"], Distance]] = [
+        ("naive", "cosine"), ("naive", "l2"), ("linear", "cosine"), ("linear", "l2"), ("mlp", "cosine"), ("mlp", "l2"),
+    ]  # fmt: skip
+    tasks = [Task(kind, distance, layer) for kind, distance in kinds for layer in range(1, depth + 1)]
+    found = rates(context, tasks)
+    rows: list[list[Cell]] = [[f"{t.kind}, {t.distance}", t.kind, t.distance, t.source, *r] for t, r in zip(tasks, found, strict=True)]
+    form = Form("lines", "map", "rate", "layer", title="Token identifiability by layer")
+    caption = f"share of hidden tokens identified, {FOLDS}-fold by sentence"
+    return context.table("identifiability", ("map", "kind", "distance", "layer", *COLUMNS), rows, caption, form=form)
+
+
+@evaluation("identifiability_cross", "a map learned on one layer, tested on all", "Brunner et al. 2020, figure 2b")
+def identifiability_cross(context: Context) -> EvaluationTable:
+    layers = range(1, context.bench.depth + 1)
+    tasks = [Task("linear", "cosine", source, tested=tested) for source in layers for tested in layers]
+    rows: list[list[Cell]] = [[t.source, t.tested, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
+    form = Form("heatmap", "trained_on", "rate", "tested_on", title="Linear map, cosine: trained on one layer, tested on another")
+    return context.table("identifiability_cross", ("trained_on", "tested_on", *COLUMNS), rows, "cross-layer identifiability", form=form)
+
+
+@evaluation("identifiability_hidden", "hidden tokens of lower layers recovered from the last one", "Brunner et al. 2020, section 4")
+def identifiability_hidden(context: Context) -> EvaluationTable:
+    depth = context.bench.depth
+    tasks = [Task(kind, "cosine", depth, target) for kind in ("naive", "linear") for target in range(depth)]  # type: ignore[arg-type]
+    rows: list[list[Cell]] = [[t.kind, t.target, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
+    form = Form("lines", "map", "rate", "recovered_layer", title="Recovering e^l from the last layer")
+    columns = ("map", "recovered_layer", *COLUMNS)
+    return context.table("identifiability_hidden", columns, rows, "hidden-to-hidden identifiability", form=form)
+
+
+@evaluation("identifiability_neighbours", "can a neighbour's input be recovered from a hidden token?", "Brunner et al. 2020, section 4")
+def identifiability_neighbours(context: Context) -> EvaluationTable:
+    layers = sorted({1, (context.bench.depth + 1) // 2, context.bench.depth})
+    tasks = [Task("linear", "cosine", layer, offset=offset) for layer in layers for offset in NEIGHBOURS]
+    rows: list[list[Cell]] = [[f"layer {t.source}", t.offset, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
+    form = Form("lines", "layer", "rate", "offset", title="Recovering the input of a neighbour")
+    return context.table("identifiability_neighbours", ("layer", "offset", *COLUMNS), rows, "neighbour recovery", form=form)
