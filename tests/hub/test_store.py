@@ -212,8 +212,8 @@ def test_large_shards_are_moved_not_copied(tmp_path: Path) -> None:
     for name, stops in (("one", [6]), ("two", [2, 6])):
         done = 0
         for stop in stops:
-            new = not (tmp_path / name).exists()
-            with MapStore.from_manifest(tmp_path / name, manifest(1 << 20)) if new else MapStore.open(tmp_path / name, append=True) as store:
+            path = tmp_path / name
+            with MapStore.open(path, append=True) if path.exists() else MapStore.from_manifest(path, manifest(1 << 20)) as store:
                 for number in range(done, stop):
                     store.add_maps([f"{number}a", f"{number}b"], some_maps(number, layers=250))
             done = stop

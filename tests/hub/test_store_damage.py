@@ -56,7 +56,7 @@ def edit_index(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> 
 
 def test_truncated_shard(folder: Path) -> None:
     os.truncate(folder / SHARD, (folder / SHARD).stat().st_size - 1)
-    with pytest.raises(StoreError, match="shard-00000.safetensors is truncated"):
+    with pytest.raises(StoreError, match=r"shard-00000\.safetensors is truncated"):
         MapStore.open(folder)
 
 
