@@ -45,7 +45,7 @@ class _AutoContextMixing:
             kwargs["dtype"] = torch.float32  # box weights are stored in half precision
         try:
             model = cls.mirrors.from_pretrained(path, *args, **kwargs)
-        except OSError:
+        except (OSError, ValueError):
             pointer = find_pointer(path, kwargs)  # a repository that names its base model
             if pointer is None:
                 raise
