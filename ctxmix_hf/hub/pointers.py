@@ -179,8 +179,8 @@ def _read_pointer(path: Path, kwargs: dict[str, Any]) -> tuple[str, dict[str, An
             raise ValueError("not a pointer")
         if body.get("revision") is None:
             return None  # the weights lie beside it: an ordinary model
-        base, revision = str(body["base_model"]), body["revision"]
-        validate_repo_id(base)
+        base, revision = body["base_model"], body["revision"]
+        validate_repo_id(base if isinstance(base, str) else "")
     except (ValueError, KeyError, RecursionError, HFValidationError) as error:
         raise StoreError(f"{POINTER} is damaged: it names no base model.") from error
     if not is_commit(revision):
