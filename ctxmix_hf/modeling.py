@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from ctxmix_hf.hub.pointers import add_to_model, remove_from_model
-from ctxmix_hf.instrumentation.requests import AfterCall, BeforeCall
+from ctxmix_hf.instrumentation.requests import AfterCall, BeforeCall, EagerAfter, EagerBefore
 from ctxmix_hf.instrumentation.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
 from ctxmix_hf.maps import ContextMixingMap
 from ctxmix_hf.recipes import compute_maps, resolve
@@ -35,9 +35,12 @@ def instrument(model: Model, tokenizer: Any = None, methods: Any = None) -> Mode
     if methods is not None:
         resolve(methods)
     if instrumentation_of(top) is not None:
-        detach(top)
+        detach(model)
     owner = Instrumentation(base.config.model_type, base.dtype, tokenizer=tokenizer, source=base.config._name_or_path or None)
     attach(top, BeforeCall(owner, methods), AfterCall(owner, maps_of_call))
+    if top is not model:  # a compiled wrapper
+        model.register_forward_pre_hook(EagerBefore(owner), with_kwargs=True)
+        model.register_forward_hook(EagerAfter(owner), always_call=True)
     add_to_model(top, methods)
     return model
 
@@ -46,6 +49,6 @@ def uninstrument(model: Model) -> Model:
     """Take everything `instrument` added away again."""
     base_model(model)
     top: Any = getattr(model, "_orig_mod", model)
-    detach(top)
+    detach(model)
     remove_from_model(top)
     return model

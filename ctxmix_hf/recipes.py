@@ -145,6 +145,9 @@ def _recipe(spec: Any) -> Recipe:
 def compute_maps(record: ModelRecord, methods: Any, max_memory: Any = None) -> dict[str, ContextMixingMap]:
     """All methods of one call: layer by layer, so that what methods share is computed once and then forgotten."""
     recipes, budget = resolve(methods), Budget.of(max_memory)
+    for key, recipe in recipes.items():
+        if record[0].attention.requires_grad and not recipe.method.differentiable:
+            raise OptionError(f"{key} cannot keep a graph (create_graph=True): it works in place or takes derivatives itself.")
     layered = {key: recipe for key, recipe in recipes.items() if isinstance(recipe.method, LayerMethod)}
     maps: dict[str, list[Any]] = {key: [] for key in layered}
     heads: dict[str, list[Any]] = {key: [] for key in layered}

@@ -7,6 +7,7 @@ other keep their digits.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -20,4 +21,5 @@ def summed_norms(attention: Tensor, heads: Tensor) -> Tensor:
     """`[B, H, T, T]` weights, `[B, H, T, D]` vectors -> `||sum_h A[h,i,j] F[h,j]||`, `[B, T target, T source]`."""
     weights = attention.permute(0, 3, 2, 1).double()  # [B, source, target, H]
     squared = ((weights @ gram_matrices(heads)) * weights).sum(dim=-1)
-    return squared.clamp_(min=0).sqrt_().mT.to(attention.dtype)
+    some = squared > 0  # a plain root would send an infinite slope through the zeros of padding
+    return (torch.where(some, squared, 1.0).sqrt() * some).mT.to(attention.dtype)

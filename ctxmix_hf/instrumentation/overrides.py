@@ -50,6 +50,8 @@ REFUSED: dict[str, Refusal] = {
     "longt5": Refusal(_WINDOWS),
     "convbert": Refusal("half of its heads are convolutions, so attention alone does not make a token's new state."),
     "timesformer": Refusal("space and time attention alternate inside one layer, so no single matrix mixes its tokens."),
+    **dict.fromkeys(("inkling_text", "fun_asr_nano_encoder"),
+                    Refusal("convolutions mix tokens in the same branch as the attention.")),
     "big_bird": Refusal(
         "block-sparse attention never forms tokens x tokens probabilities: load it with attention_type='original_full'.",
         lambda config: getattr(config, "attention_type", "") == "block_sparse",

@@ -60,6 +60,7 @@ class Recorder:
         self.prelude: Trace | None = self.tap.trace
         self.frames: list[Frame] = []
         self.layers: list[LayerRecord] = []
+        self.silent: list[str] = []  # modules that ran without any attention
         self.embedding_sum: Tensor | None = None
 
     def __enter__(self) -> Recorder:
@@ -88,7 +89,7 @@ class Recorder:
         self.prelude = None
         with torch._C.DisableTorchFunction():
             norm, start = embedding_norm(prelude, hidden, self.owner.root)
-            if start is None or start.dim() != 3 or start.shape[1] != hidden.shape[1]:
+            if start is None or start.dim() != 3 or start.shape[1] not in hidden.shape:
                 norm = start = None  # no sum of embeddings, or not one per token
             self.embedding_sum = start
             self.owner.remember_embeddings(norm)
@@ -101,6 +102,8 @@ class Recorder:
         hidden = first_tensor(output)
         outer = self.frames[-1] if self.frames else None
         finished: list[Layer] = frame.waiting
+        if frame.attentions == 0:
+            self.silent.append(name)
         if frame.attentions == 1 and hidden is not None:
             finished = [Layer(frame.call, frame.hidden, hidden, frame.start, len(trace.events), trace)]
         if outer is not None and outer.attentions <= 1:
@@ -206,6 +209,13 @@ class Recorder:
                 f"{self.owner.family}: no layer left a record: no softmax attention over the sequence was seen inside a "
                 "layer (attention-free or approximated attention, or a fused flash/flex kernel: load with "
                 "attn_implementation='sdpa' or 'eager')."
+            )
+        stacks = {layer.name.rpartition(".")[0] for layer in self.layers}
+        silent = next((name for name in self.silent if name.rpartition(".")[0] in stacks), None)
+        if silent is not None:
+            raise UnsupportedModelError(
+                f"{self.owner.family}: layer {silent} left no record: it has no softmax attention over the sequence (a hybrid "
+                "of attention with recurrence or convolution), so maps through it would be missing a layer."
             )
         if len({layer.attention.shape[-1] for layer in self.layers}) > 1:
             sizes = sorted({layer.attention.shape[-1] for layer in self.layers})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from transformers import Cache
 
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.instrumentation.layout import HiddenLayout, Unmatched, first_tensor, turned
@@ -39,12 +40,13 @@ class LayerCall:
         """None if the module was not called with a hidden state."""
         kept = {key: value for key, value in kwargs.items() if key not in CACHES}
         kept |= {key: False for key in ("use_cache",) if key in kwargs}
+        args = tuple(None if isinstance(value, Cache) else value for value in args)
         for i, value in enumerate(args):
             if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2:
-                return cls(module, name, tuple(args), kept, i)
+                return cls(module, name, args, kept, i)
         for key in ("hidden_states", "x", "hidden_state", "inputs", "tensor"):
             if isinstance(kwargs.get(key), Tensor):
-                return cls(module, name, tuple(args), kept, key)
+                return cls(module, name, args, kept, key)
         return None
 
     @property

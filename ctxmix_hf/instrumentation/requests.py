@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 
 from ctxmix_hf.errors import RecordError
 from ctxmix_hf.instrumentation.injection import ModelReplay
@@ -18,6 +20,9 @@ from ctxmix_hf.outputs import extend
 from ctxmix_hf.records import ModelRecord
 
 KEYWORDS = ("output_decomposition", "output_context_mixing", "cache", "max_memory", "create_graph")
+
+COMPILED = "A compiled model hides its operations: call ctxmix_hf.instrument(compiled_model), then such calls run the original."
+STANCE: ContextVar[Any] = ContextVar("ctxmix_stance", default=None)
 
 # Computes the maps of a request from a record; set by the layer above (modeling), so that imports point down.
 ComputeMaps = Callable[[ModelRecord, Any, dict[str, Any]], Any]
@@ -48,8 +53,10 @@ class BeforeCall(_Hook):
         self.defaults = defaults
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        if not any(key in kwargs for key in KEYWORDS) or torch.compiler.is_compiling():
+        if not any(key in kwargs for key in KEYWORDS):
             return None
+        if torch.compiler.is_compiling() or _being_compiled():
+            raise RecordError(COMPILED)
         kwargs = dict(kwargs)
         request = Request.take(kwargs, self.defaults)
         if request is None:
@@ -73,10 +80,6 @@ class AfterCall(_Hook):
         self.compute_maps = compute_maps
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        if torch.compiler.is_compiling():
-            if any(key in kwargs for key in KEYWORDS):
-                return _run_original(module, args, kwargs)
-            return None
         recorder = self.active()
         if not isinstance(recorder, Recorder) or recorder.top is not module:
             return None
@@ -89,10 +92,25 @@ class AfterCall(_Hook):
         return extend(output, decomposition=record if request.decomposition else None, context_mixing=maps)
 
 
-@torch.compiler.disable
-def _run_original(module: nn.Module, args: Any, kwargs: Any) -> Any:
-    """Recording needs the operations one by one: a compiled model runs its original for such a call."""
-    return module(*args, **kwargs)
+def _being_compiled() -> bool:
+    """Is this frame run on behalf of a compiled wrapper, frame by frame? Then our hooks would be compiled asleep."""
+    return callable(get_eval_frame_callback())
+
+
+class EagerBefore(_Hook):
+    """On a compiled wrapper: a call that asks for something of ours runs the original module."""
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if any(key in kwargs for key in KEYWORDS):
+            STANCE.set(torch.compiler.set_stance("force_eager"))
+
+
+class EagerAfter(_Hook):
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        stance = STANCE.get()
+        if stance is not None:
+            stance.__exit__(None, None, None)
+            STANCE.set(None)
 
 
 def model_record(recorder: Recorder, module: nn.Module, args: Any, kwargs: Any) -> ModelRecord:

@@ -47,7 +47,7 @@ class Alti(LayerMethod):
         if self.public_code:
             parts = _without_eps(layer, parts)
         closeness = self._closeness(layer, parts, budget)
-        return to_shares(closeness.clamp_(min=0) * layer.mask[..., None], layer.mask)
+        return to_shares(closeness.clamp(min=0) * layer.mask[..., None], layer.mask)
 
     def _closeness(self, layer: LayerRecord, parts: Parts, budget: Budget) -> Tensor:
         """`||y_i|| - ||y_i - part_ij||` for all pairs, `[B, T, T]`, source by source in chunks of targets."""
@@ -70,12 +70,20 @@ class Alti(LayerMethod):
 
     def _gap(self, vectors: Tensor, y: Tensor, length: Tensor) -> Tensor:
         """One sum over coordinates: two finished sums subtracted would lose digits. Works in place on `vectors`."""
+        if vectors.requires_grad:
+            return self._gap_with_graph(vectors, y, length)
         vectors.sub_(y)
         if self.public_code:
             vectors.add_(PUBLIC_CODE_SHIFT)
         if self.norm == 2:
             return length - vectors.norm(dim=-1)
         return vectors.abs_().sub_(length).sum(dim=-1).neg_()
+
+
+    def _gap_with_graph(self, vectors: Tensor, y: Tensor, length: Tensor) -> Tensor:
+        """The same without working in place, which a graph does not allow."""
+        gap = vectors - y + (PUBLIC_CODE_SHIFT if self.public_code else 0)
+        return length - gap.norm(dim=-1) if self.norm == 2 else (length - gap.abs()).sum(dim=-1)
 
 
 def _without_eps(layer: LayerRecord, parts: Parts) -> Parts:

@@ -36,6 +36,7 @@ class AbstractMethod(ABC):
     kind: ClassVar[Literal["layer", "input"]] = "layer"
     about: ClassVar[About]
     rows_sum_to_one: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = True  # keeps gradients when the call asks for create_graph=True
     rolls_out_shares: ClassVar[bool] = False  # rows are divided by their sum before they are multiplied
 
     def options(self) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def jacobian_norms(
             seeds = torch.zeros_like(output)
             rows_of = torch.tensor(targets).repeat_interleave(batch)
             seeds[replicas, rows_of] = probes[list(chosen)].repeat_interleave(batch, dim=0).to(output.dtype)
+            if not output.requires_grad:
+                raise UnsupportedMethodError("hta: this model runs some of its layers without gradients, so there is no Jacobian.")
             (grad,) = torch.autograd.grad(output, leaf, seeds, retain_graph=o + 1 < outs)
             grad = grad * leaf.detach() if times_input else grad
             lengths = grad.double().square().sum(dim=-1).unflatten(0, (copies, batch))  # [copies, B, T]
@@ -81,6 +83,7 @@ class HtaTimesInput(LayerMethod):
     seed: int = 0
 
     rolls_out_shares = True
+    differentiable = False
     about = About(
         "length of the layer's Jacobian times its input", "Modarressi et al. 2022", "||J_ij diag(x_j)||_F",
         "closed form O(T D^3 + T^2 H D^2); else T D backward passes", "replay",
@@ -127,6 +130,7 @@ class Hta(InputMethod):
     seed: int = 0
 
     rows_sum_to_one = True
+    differentiable = False
     about = About(
         "length of the Jacobian from the embeddings to a hidden token", "Brunner et al. 2020",
         "||d e^l_i / d x_j||_F, row shares", "T D backward passes (T k with sketch=k)", "model",

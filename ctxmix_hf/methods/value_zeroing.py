@@ -39,6 +39,7 @@ class ValueZeroing(LayerMethod):
     targets: tuple[int, ...] | None = None
 
     rows_sum_to_one = True
+    differentiable = False
     about = About(
         "change of each token's output when a source's value is zeroed", "Mohebbi et al. 2023",
         "1 - cos(out_i^(-j), out_i), row shares", "about a third of T forward passes", "replay",
@@ -69,7 +70,8 @@ class ValueZeroing(LayerMethod):
             raw = self._by_shortcut(layer, zeroed, budget, head)
         else:
             raw = self._by_replay(layer, budget, head)
-        raw = raw * (layer.mask[:, :, None] & layer.mask[:, None, :])
+        seen = layer.attention.amax(dim=1) > 0  # a source nobody attends to contributes exactly nothing
+        raw = raw * (seen & layer.mask[:, :, None] & layer.mask[:, None, :])
         return raw if self.targets is None else raw * _chosen(self.targets, raw)
 
     def _by_shortcut(self, layer: LayerRecord, zeroed: ZeroedValues, budget: Budget, head: int | None) -> Tensor:

@@ -23,6 +23,7 @@ LEVEL_1 = {
     "hyperclovax": "scales the branch by a runtime factor",
     "ibert": "its integer norm is not a plain norm",
     "jetmoe": "mixes experts inside the attention projection",
+    "kosmos_2_text_model": "norms the heads before the projection",
     "laguna": "gates each head's output",
     "longcat_flash": "two attention blocks share one layer",
     "muse_glimmer_text": "gates each head's output",

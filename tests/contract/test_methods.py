@@ -9,6 +9,7 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.algebra.shares import ZeroRowWarning
+from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.methods import METHODS
 from ctxmix_hf.recipes import RECIPES, method
 from tests import zoo
@@ -43,7 +44,7 @@ def test_maps(family: str) -> None:
     made, record, batch = maps(family, specs, wide)
     keys = list(made)
     real = record.mask
-    sinks = bool((record[0].attention.sum(dim=-1)[:, 0][real] - 1).abs().max() > 1e-3)  # rows of A sum to less than 1
+    sinks = any(bool((layer.attention.sum(dim=-1)[:, 0][real] - 1).abs().max() > 1e-3) for layer in record)  # rows of A below 1
     for key in keys:
         result = made[key]
         both = [result.input] if result.layers is None else [result.layers, result.input]
@@ -98,6 +99,10 @@ def test_sketched_jacobians(family: str) -> None:
     if family in zoo.FLOAT32_ONLY:
         pytest.skip("transformers itself cannot run this family in float64")
     specs = [method("hta", sketch=2)]
+    if family == "hrm_text":  # runs its first cycles under no_grad
+        with pytest.raises(UnsupportedMethodError, match="without gradients"):
+            maps(family, specs, torch.float64)
+        return
     made, record, _ = maps(family, specs, torch.float64)
     hta = made["hta"]
     assert hta.layers is None and torch.isfinite(hta.input).all()
@@ -109,8 +114,6 @@ def test_sketched_jacobians(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [n for n in MANDATORY if n not in zoo.FLOAT32_ONLY])
 def test_exact_jacobians_closed_form_equals_autograd(family: str) -> None:
-    from ctxmix_hf.errors import UnsupportedMethodError
-
     model, inputs = zoo.build(family, dtype=torch.float64)
     cm.instrument(model)
     with torch.no_grad():
