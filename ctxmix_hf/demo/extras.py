@@ -55,7 +55,7 @@ def image_tab(private: dict[str, Any]) -> None:
     with gr.Tab("Image", id="image"):
         gr.Markdown("For vision models: the map laid over the picture's patches; click a patch to make it the target.")
         with gr.Row():
-            image = gr.Image(type="pil", label="Picture", height=260, sources=["upload", "clipboard"])
+            image = gr.Image(type="pil", label="Picture", height=260, sources=["upload", "clipboard"], elem_id="map-image-upload")
             with gr.Column():
                 model = gr.Textbox(
                     "", label="Vision model", placeholder="a Hub id or a path, e.g. google/vit-base-patch16-224", elem_id="vision-model"

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from ctxmix_hf.demo import examples, extras, handlers, parts
+from ctxmix_hf.demo import api, examples, extras, handlers, parts
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX
 
@@ -37,6 +37,7 @@ def method_choices() -> list[tuple[str, str]]:
 
 def build_page() -> Any:
     with gr.Blocks(title="Context mixing", analytics_enabled=False) as page:
+        api.add_endpoints()  # first, so that the endpoints get their own names
         gr.HTML(HEAD, apply_default_css=False)
         top = _top()
         with gr.Tabs(elem_id="tabs") as tabs:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.errors import InputError, UnsupportedModelError
+from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
 
 BOX = {
     "ctxmix/agreement": "AutoContextMixingModelForMaskedLM",
@@ -77,6 +77,8 @@ def check_name(name: Any) -> str:
     name = str(name or "").strip()
     if name in BOX:
         return name
+    if name.startswith("ctxmix/"):
+        raise UnknownNameError.among("model in the box", name, BOX)
     if not name or len(name) > 200 or any(ord(c) < 32 for c in name):
         raise InputError("Choose a model.")
     if not SETTINGS.any_model:

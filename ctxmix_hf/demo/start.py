@@ -17,15 +17,13 @@ try:
 except ImportError as missing:
     raise MissingDependencyError.of("gradio", "demo") from missing
 
-from ctxmix_hf.demo import api, page, parts
+from ctxmix_hf.demo import page, parts
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF
 
 
 def build() -> Any:
     made = page.build_page()
-    with made:
-        api.add_endpoints()
     made.queue(default_concurrency_limit=SETTINGS.concurrency, max_size=SETTINGS.queue)
     return made
 

@@ -1,0 +1,292 @@
+"""The page in a real browser: what a person sees and does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlparse
+
+import numpy as np
+import pytest
+
+import ctxmix_hf as cm
+from tests.space.conftest import ARTIFACTS, KEYS, ROOT, Server
+
+pytestmark = pytest.mark.browser
+MODEL = "ctxmix/agreement"
+NEW = "The sisters that the old waiter near the school likes [MASK] very tired of it."
+
+
+@pytest.fixture(scope="module")
+def keys(box: Any) -> Any:
+    return cm.explain(box[0], KEYS, "alti", tokenizer=box[1])
+
+
+def shown(visit: Any, name: str = "main") -> Any:
+    """The matrix the canvas shows."""
+    values = np.array(visit.js("Array.from(w.matrix)", name))
+    return values.reshape(int(len(values) ** 0.5), -1)
+
+
+def test_the_page_is_useful_within_three_seconds(visit: Any, server: Server) -> None:
+    start = time.monotonic()
+    page = visit()
+    took = time.monotonic() - start
+    page.page.wait_for_selector("#prediction table")
+    (ARTIFACTS / "times.txt").write_text(f"first map: {took:.2f} s after opening the page\n")
+    assert took < 6  # 3 s on an idle machine; CI shares its cores
+    assert page.js("w.p.method") == "alti"
+
+
+def test_the_map_shows_the_librarys_values(visit: Any, keys: Any) -> None:
+    page = visit()
+    assert np.allclose(shown(page), keys.words().input[0, -1].numpy(), atol=2e-3)
+    page.page.select_option(f"{page.widget()} select[data-key=scope]", "layer")
+    for layer in range(6):
+        page.page.fill(f"{page.widget()} input[data-key=layer]", str(layer + 1))
+        assert page.page.get_attribute(page.widget(), "data-layer") == str(layer + 1)
+        assert np.allclose(shown(page), keys.words().layers[0, layer].numpy(), atol=1e-3)
+    page.page.select_option(f"{page.widget()} select[data-key=unit]", "piece")
+    assert np.allclose(shown(page), keys.layers[0, 5].numpy(), atol=1e-3)
+
+
+def test_a_layer_change_redraws_within_50_ms_without_the_server(visit: Any) -> None:
+    page = visit()
+    page.page.wait_for_timeout(1500)
+    calls: list[str] = []
+    page.page.on("request", lambda request: calls.append(request.url))
+    times = page.js("[1,2,3,4,5,6,1,2,3].map((l) => { const t = performance.now(); w.set({layer: l - 1}); return performance.now() - t; })")
+    with (ARTIFACTS / "times.txt").open("a") as file:
+        file.write(f"layer redraw: {sorted(times)[len(times) // 2]:.1f} ms (median), {max(times):.1f} ms (most)\n")
+    assert sorted(times)[len(times) // 2] < 50
+    assert calls == []
+
+
+def test_256_tokens_are_drawn_smoothly(visit: Any) -> None:
+    page = visit()
+    times = page.page.evaluate(
+        """() => { const n = 256, data = new Uint16Array(6 * n * n).map((_, i) => 0x2c00 + (i * 7919) % 2048), bytes = new Uint8Array(data.buffer);
+        let text = ''; for (const b of bytes) text += String.fromCharCode(b);
+        const words = Array.from({length: n}, (_, i) => 'word' + i), host = document.createElement('div'); document.body.append(host);
+        const w = ctxmix.mount(host, {version: 1, method: 'x', title: 'x', depth: 6, tokens: words, words, groups: words.map((_, i) => [i]),
+          special: words.map(() => false), maps: {layer: {data: btoa(text), scale: [1, 1, 1, 1, 1, 1]}}, pin: '3', signed: false});
+        const times = [0, 1, 2, 3, 4].map((l) => { const t = performance.now(); w.set({layer: l}); return performance.now() - t; });
+        host.remove(); return times; }"""
+    )
+    with (ARTIFACTS / "times.txt").open("a") as file:
+        file.write(f"layer redraw at 256 tokens: {sorted(times)[2]:.0f} ms (median)\n")
+    assert sorted(times)[2] < 250
+
+
+def test_hover_reads_out_both_tokens_and_the_value(visit: Any, keys: Any) -> None:
+    page = visit()
+    words = keys.words()
+    pieces = list(words.tokens[0])
+    row, col = pieces.index("[MASK]"), pieces.index("keys")
+    x, y = page.js(f"[w.geometry.x + {col + 0.5} * w.geometry.cw, w.geometry.y + {row + 0.5} * w.geometry.ch]")
+    page.page.hover(f"{page.widget()} canvas", position={"x": x, "y": y})
+    text = page.page.text_content(f"{page.widget()} .cmx-readout")
+    assert text.startswith("keys → [MASK]: ")
+    assert float(text.rsplit(" ", 1)[1]) == pytest.approx(words.input[0, -1, row, col].item(), abs=2e-3)
+
+
+def test_clicking_rows_pins_targets_and_sums_them(visit: Any, keys: Any) -> None:
+    page = visit()
+    words = keys.words().input[0, -1].numpy()
+    canvas = page.page.locator(f"{page.widget()} canvas")
+    place = lambda row: dict(zip("xy", page.js(f"[w.geometry.x + 5, w.geometry.y + {row + 0.5} * w.geometry.ch]"), strict=True))  # noqa: E731
+    canvas.click(position=place(2))
+    values = [float(v) for v in page.page.eval_on_selector_all(f"{page.widget()} .cmx-token", "all => all.map((t) => t.dataset.value)")]
+    assert values == pytest.approx(words[2].tolist(), abs=2e-3)
+    canvas.click(position=place(5), modifiers=["Shift"])
+    assert np.allclose(page.js("Array.from(w.row)"), words[2] + words[5], atol=4e-3)
+    assert "sum of rows" in page.page.text_content(f"{page.widget()} .cmx-status")
+    page.page.click(f"{page.widget()} .cmx-token >> nth=0")
+    assert page.js("w.pins") == [0]
+
+
+def test_display_options_change_the_picture_not_the_values(visit: Any, keys: Any) -> None:
+    page = visit()
+    words = keys.words()
+    inner = words.input[0, -1].numpy()[1:-1, 1:-1]
+    keep = [i for i in range(len(words.tokens[0])) if not words.tokens[0].special[i]]
+    page.page.uncheck(f"{page.widget()} input[data-key=specials]")
+    assert np.allclose(shown(page), words.input[0, -1].numpy()[np.ix_(keep, keep)], atol=2e-3)
+    assert "hidden from the picture only" in page.page.text_content(f"{page.widget()} .cmx-note")
+    page.page.check(f"{page.widget()} input[data-key=specials]")
+    page.page.select_option(f"{page.widget()} select[data-key=norm]", "row")
+    assert np.allclose(shown(page).sum(axis=1), 1, atol=3e-3)
+    page.page.select_option(f"{page.widget()} select[data-key=norm]", "max")
+    assert shown(page).max() == pytest.approx(1.0)
+    page.page.select_option(f"{page.widget()} select[data-key=cmap]", "cividis")
+    assert inner.shape[0] == len(words.tokens[0]) - 2
+
+
+def test_keyboard_alone_is_enough(visit: Any) -> None:
+    page = visit()
+    page.page.focus(f"{page.widget()} canvas")
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowDown")
+    page.page.keyboard.press("ArrowDown")
+    assert "Target “keys”" in page.page.text_content(f"{page.widget()} [aria-live=polite]")
+    page.page.keyboard.press("ArrowLeft")
+    assert page.page.get_attribute(page.widget(), "data-layer") == "5"
+    page.page.keyboard.press("Shift+ArrowDown")
+    assert len(page.js("w.pins")) == 2
+    page.page.keyboard.press("Escape")
+    assert "No target" in page.page.text_content(f"{page.widget()} .cmx-status")
+
+
+def test_play_runs_through_the_layers(visit: Any) -> None:
+    page = visit()
+    page.page.click(f"{page.widget()} .cmx-play")
+    page.wait("w.s.layer === 2")
+    page.page.click(f"{page.widget()} .cmx-play")
+    assert page.js("w.timer") is None
+
+
+def test_layers_and_paths_of_the_target(visit: Any, keys: Any) -> None:
+    page = visit()
+    page.page.click(f"{page.widget()} [data-view=layers]")
+    row = list(keys.words().tokens[0]).index("[MASK]")
+    assert np.allclose(page.js("w.stack.map((r) => Array.from(r))"), keys.words().input[0, :, row].numpy(), atol=2e-3)
+    page.shot("layers")
+    page.page.click(f"{page.widget()} [data-view=paths]")
+    edges = page.js("ctxmix.paths(w)")
+    shares = keys.words().layers[0, 5].numpy()
+    best = max((e for e in edges if e["l"] == 5), key=lambda e: e["v"])
+    assert best["v"] == pytest.approx((shares[row] / shares[row].sum()).max(), abs=2e-3)
+    assert len(edges) == 24
+    page.shot("paths")
+
+
+def test_a_new_sentence_shows_its_map_within_a_second(visit: Any, box: Any) -> None:
+    page = visit()
+    page.page.wait_for_timeout(500)
+    page.ask("The boys [MASK] warm.")
+    page.wait("w.p.text.includes('warm')", timeout=60000)
+    start = time.monotonic()
+    page.ask(NEW)
+    page.wait("w.p.text.includes('sisters')")
+    took = time.monotonic() - start
+    with (ARTIFACTS / "times.txt").open("a") as file:
+        file.write(f"new sentence of {page.js('w.model.n')} tokens: {took:.2f} s\n")
+    assert took < 4  # 1 s on an idle machine
+    wanted = cm.explain(box[0], NEW, "alti", tokenizer=box[1]).words()
+    assert np.allclose(shown(page), wanted.input[0, -1].numpy(), atol=2e-3)
+    page.page.wait_for_function("document.querySelector('#prediction').textContent.includes('are')")
+    page.page.click("#scores-button")
+    page.page.wait_for_selector("#scores .ctxmix-scores >> nth=2")
+    page.shot("new-sentence")
+
+
+def test_examples_open_from_the_cache(visit: Any) -> None:
+    page = visit()
+    start = time.monotonic()
+    page.page.get_by_role("button", name="Sentiment with negation").click()
+    page.wait("w.p.text === 'The film is not good.'")
+    assert time.monotonic() - start < 3
+    assert page.page.input_value("#model input") == "ctxmix/sentiment"
+    assert "negative" in page.page.text_content("#prediction")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("   ", "empty"), ("x " * 5000, "10,000 characters"), ("one two three four " * 60, "tokens; with this model"),
+])  # fmt: skip
+def test_what_cannot_be_shown_is_said(visit: Any, text: str, said: str) -> None:
+    page = visit()
+    page.ask(text)
+    page.page.wait_for_function(f"document.querySelector('#message').textContent.includes({said!r})")
+    assert page.js("w.p.text") == KEYS  # the last good map stays
+
+
+@pytest.mark.parametrize("text", [
+    "<img src=x onerror=window.hacked=1> <script>window.hacked=1</script> [MASK]", "😀 👩‍👩‍👧 [MASK] happy 漢字", "שלום [MASK] עולם", "a\x07b {{value}} ${1+1}",
+])  # fmt: skip
+def test_any_text_is_shown_as_text(visit: Any, text: str) -> None:
+    page = visit()
+    page.ask(text)
+    page.wait(f"w.p.text === {text!r}" if "\x07" not in text else "w.p.text.includes('{{value}} ${1+1}')")
+    page.page.wait_for_timeout(300)
+    assert page.page.evaluate("window.hacked") is None
+    assert page.page.locator("#map-main img").count() == 0
+    page.shot("text-" + "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:20])
+
+
+def test_a_slow_method_is_refused_beforehand(visit: Any) -> None:
+    page = visit("?" + urlencode({"model": MODEL, "method": "hta", "text": NEW}), wait=False)
+    page.page.wait_for_function("document.querySelector('#message').textContent.includes('would take about')")
+
+
+def test_a_link_reopens_the_same_view(visit: Any) -> None:
+    page = visit()
+    page.ask(NEW)
+    page.wait("w.p.text.includes('sisters')")
+    page.page.fill(f"{page.widget()} input[data-key=layer]", "3")
+    page.page.select_option(f"{page.widget()} select[data-key=scope]", "layer")
+    page.page.click(f"{page.widget()} .cmx-token >> nth=2")
+    asked = parse_qs(urlparse(page.page.url).query)
+    assert (asked["text"], asked["layer"], asked["scope"], asked["pin"]) == ([NEW], ["3"], ["layer"], ["2"])
+    again = visit("?" + urlparse(page.page.url).query)
+    again.wait("w.p.text.includes('sisters')")
+    assert again.js("[w.s.layer, w.s.scope, w.pins[0]]") == [2, "layer", 2]
+    assert np.allclose(shown(again), shown(page), atol=1e-6)
+    assert again.page.input_value("#text textarea") == NEW
+
+
+def test_downloads(visit: Any, keys: Any, tmp_path: Path) -> None:
+    page = visit()
+    for kind, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
+        with page.page.expect_download() as download:
+            page.page.get_by_role("button", name=f"Save this picture as {kind}").first.click()
+        download.value.save_as(tmp_path / kind)
+        assert (tmp_path / kind).read_bytes().startswith(start)
+    page.page.get_by_role("tab", name="Share & code").click()
+    page.page.click("#files-button")
+    page.page.wait_for_selector("#files a[download]")
+    with page.page.expect_download() as download:
+        page.page.locator("#files a[download]").first.click()
+    download.value.save_as(tmp_path / "map.json")
+    made = cm.ContextMixingMap.load(tmp_path / "map.json")
+    assert np.allclose(made.layers, keys.layers, atol=1e-4)
+    assert "cm.explain" in page.page.text_content("#snippet")
+    page.shot("share")
+
+
+def test_the_standalone_file_opens_offline(browser: Any, keys: Any, tmp_path: Path) -> None:
+    keys.to_html(tmp_path / "map.html")
+    page = browser.new_page(color_scheme="dark")
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
+    page.goto(f"file://{tmp_path}/map.html")
+    page.wait_for_selector("[data-ready]")
+    assert page.locator(".cmx-dark").count() == 1
+    assert wrong == []
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (1440, "dark"), (390, "light"), (390, "dark")])
+def test_looks(visit: Any, width: int, theme: str) -> None:
+    page = visit(f"?__theme={theme}", width=width, scheme=theme)
+    page.page.wait_for_timeout(600)
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.page.locator(".cmx-dark").count() == (1 if theme == "dark" else 0)
+    path = page.shot(f"main-{width}-{theme}")
+    if (width, theme) == (1440, "light"):
+        readme_picture(page, path)
+
+
+def readme_picture(page: Any, path: Path) -> None:
+    """docs/images/space.png, small enough for a repository."""
+    from PIL import Image
+
+    page.page.set_viewport_size({"width": 1440, "height": 980})
+    page.page.wait_for_timeout(300)
+    page.page.screenshot(path=path)
+    target = ROOT / "docs" / "images" / "space.png"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(128).save(target, optimize=True)
+    assert target.stat().st_size < 300_000

@@ -1,0 +1,95 @@
+"""The other tabs in a real browser: comparison, embeddings, pictures, precomputed maps."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+import pytest
+
+import ctxmix_hf as cm
+from tests.space.conftest import KEYS, Server
+
+pytestmark = pytest.mark.browser
+
+
+def test_two_methods_side_by_side(visit: Any, box: Any) -> None:
+    page = visit()
+    page.page.get_by_role("tab", name="Compare").click()
+    page.page.click("#compare-button")
+    page.wait("w.p.pairs", "difference")
+    maps = [cm.explain(box[0], KEYS, method, tokenizer=box[1]).words() for method in ("alti", "attention_rollout")]
+    gap = maps[1].difference(maps[0], row_shares=True)
+    n = len(gap.tokens)
+    assert np.allclose(np.array(page.js("Array.from(w.matrix)", "difference")).reshape(n, n), gap.input[-1].numpy(), atol=2e-3)
+    page.page.click("#map-first .cmx-token >> nth=2")
+    assert page.js("w.pins", "second") == [2]
+    assert page.js("w.pins", "difference") == [2]
+    wanted = maps[0].attribution(2).rank_correlation(maps[1].attribution(2))
+    assert float(page.page.get_attribute("#rank-correlation", "data-value")) == pytest.approx(wanted, abs=0.02)
+    page.page.click("#agreement-button")
+    page.page.wait_for_selector("#agreement table")
+    assert page.page.locator("#agreement tr").count() > 10
+    page.shot("compare")
+    again = visit("?" + urlparse(page.page.url).query)
+    again.wait("w.p.pairs", "difference")
+    assert np.allclose(again.js("Array.from(w.matrix)", "difference"), page.js("Array.from(w.matrix)", "difference"), atol=1e-5)
+
+
+def test_a_minimal_pair(visit: Any, box: Any) -> None:
+    page = visit(width=390)
+    page.page.get_by_role("tab", name="Compare").click()
+    page.page.get_by_label("two sentences").check()
+    page.page.fill("#other-text textarea, #other-text input", KEYS.replace("keys", "key"))
+    page.page.click("#compare-button")
+    page.wait("w.p.pairs", "difference")
+    maps = [cm.explain(box[0], text, "alti", tokenizer=box[1]).words() for text in (KEYS, KEYS.replace("keys", "key"))]
+    assert np.allclose(page.js("Array.from(w.matrix)", "difference"), (maps[1] - maps[0]).input[-1].flatten().numpy(), atol=2e-3)
+    assert "keys/key" in page.page.text_content("#map-difference")
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.shot("minimal-pair-390")
+
+
+def test_which_words_made_the_similarity(visit: Any, box: Any) -> None:
+    page = visit()
+    page.page.get_by_role("tab", name="Embeddings").click()
+    page.page.fill("#text-a textarea, #text-a input", "The boys are tired.")
+    page.page.fill("#text-b textarea, #text-b input", "The girls are tired.")
+    page.page.click("#similarity-button")
+    page.page.wait_for_selector("#similarity b")
+    made = cm.similarity(box[0], "The boys are tired.", "The girls are tired.", "alti", tokenizer=box[1])
+    assert float(page.page.text_content("#similarity b")) == pytest.approx(made.cosine, abs=1e-3)
+    page.shot("embeddings")
+
+
+def test_precomputed_maps(visit: Any, server: Server, box: Any) -> None:
+    page = visit()
+    page.page.get_by_role("tab", name="Precomputed").click()
+    page.page.press("#store textarea, #store input", "Enter")
+    page.wait("w.p.text === 'Many girls insulted [MASK].'", "precomputed")
+    page.page.fill("#store-search textarea, #store-search input", "tired")
+    page.wait("w.p.text === 'The boys [MASK] tired.'", "precomputed")
+    wanted = cm.explain(box[0], "The boys [MASK] tired.", "alti", tokenizer=box[1]).words()
+    assert np.allclose(page.js("Array.from(w.matrix)", "precomputed"), wanted.input[0, -1].flatten().numpy(), atol=2e-3)
+    page.shot("precomputed")
+    page.page.fill("#store textarea, #store input", "nobody/no-such-store")
+    page.page.press("#store textarea, #store input", "Enter")
+    page.page.wait_for_selector("#store-message .ctxmix-error")
+
+
+def test_a_picture_under_its_map(visit: Any, server: Server, tmp_path: Any) -> None:
+    from PIL import Image
+
+    Image.effect_noise((64, 64), 90).convert("RGB").save(tmp_path / "noise.png")
+    page = visit()
+    page.page.get_by_role("tab", name="Image").click()
+    page.page.set_input_files("#map-image-upload input[type=file]", tmp_path / "noise.png")
+    page.page.wait_for_selector("#map-image-upload img")
+    page.page.fill("#vision-model textarea, #vision-model input", server.vision)
+    page.page.press("#vision-model textarea, #vision-model input", "Enter")
+    page.wait("w.p.image && w.picture", "image", timeout=40000)
+    assert page.js("w.p.image.grid", "image") == [4, 4]
+    page.page.click("#map-image canvas", position={"x": 5, "y": 5})
+    assert page.js("w.pins", "image") == [1]
+    page.shot("image")
