@@ -102,13 +102,13 @@ def disagreement(context: Context) -> EvaluationTable:
     names = [name for name in context.compared if name != RANDOM]
     if len(names) < 2:
         raise InputError("Disagreement needs at least two methods.")
-    listed = []
+    listed: list[tuple[str, float, str, float]] = []
     for s in context.scores:
         pairs = _pairwise(s, names)
         if pairs:
             worst = min(pairs)
             text = s.ready.sample.written("[MASK]" if context.bench.head == "masked_lm" else None)[0]
-            listed.append([text, float(np.mean([p[0] for p in pairs])), f"{worst[1]} / {worst[2]}", worst[0]])
+            listed.append((text, float(np.mean([p[0] for p in pairs])), f"{worst[1]} / {worst[2]}", worst[0]))
     listed.sort(key=lambda row: (row[1], row[0]))
     caption = "sentences with the lowest mean Spearman correlation between methods"
     return context.table("disagreement", ("sentence", "mean", "most_different", "their_correlation"), listed[:SHOWN], caption)

@@ -27,8 +27,8 @@ from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
 from ctxmix_hf.modeling import instrument
 
 Head = Literal["masked_lm", "classifier", "any"]
-HEAD_CLASS = {"masked_lm": "ForMaskedLM", "classifier": "ForSequenceClassification"}
-LOADERS = {
+HEAD_CLASS: dict[Head, str] = {"masked_lm": "ForMaskedLM", "classifier": "ForSequenceClassification"}
+LOADERS: dict[Head, Any] = {
     "masked_lm": AutoContextMixingModelForMaskedLM,
     "classifier": AutoContextMixingModelForSequenceClassification,
     "any": AutoContextMixingModel,
@@ -80,7 +80,7 @@ class Bench:
 
     @property
     def labels(self) -> int:
-        return int(base_model(self.model).config.num_labels)
+        return int(base_model(self.model).config.num_labels or 0)
 
     @property
     def depth(self) -> int:
@@ -188,7 +188,7 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
     if not getattr(tokenizer, "is_fast", False):
         raise InputError("Evaluations need a fast tokenizer: only those know which characters a piece stands for.")
     base = base_model(model)
-    base.eval()
+    base.train(False)
     if head == "masked_lm" and tokenizer.mask_token is None:
         raise UnsupportedMethodError(f"{name} has no mask token, so no word can be masked.")
     _check_head(model, tokenizer, head, name)
@@ -200,7 +200,7 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
 def _own_head(path: Any) -> Head:
     """Where no head is needed, the one the model was saved with: nothing is loaded in vain or made up."""
     named = AutoConfig.from_pretrained(path).architectures or []
-    return next((head for head, kind in HEAD_CLASS.items() if any(kind in a for a in named)), "any")  # type: ignore[return-value]
+    return next((head for head, kind in HEAD_CLASS.items() if any(kind in a for a in named)), "any")
 
 
 def _check_architecture(path: Any, head: Head, name: str) -> None:

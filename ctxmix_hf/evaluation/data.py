@@ -80,8 +80,9 @@ def _from_name(name: str) -> tuple[Rows, str]:
 def _read_file(path: Path) -> Rows:
     if path.suffix in (".csv", ".tsv"):
         with path.open(encoding="utf-8", newline="") as file:
-            quoting = csv.QUOTE_NONE if path.suffix == ".tsv" else csv.QUOTE_MINIMAL
-            return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", quoting=quoting))
+            if path.suffix == ".tsv":
+                return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            return list(csv.DictReader(file))
     if path.suffix == ".parquet":
         try:
             import pyarrow.parquet

@@ -75,7 +75,7 @@ def fit(
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
         best, waited, kept = float("inf"), 0, {k: v.clone() for k, v in model.state_dict().items()}
         for _ in range(epochs):
-            for rows in torch.randperm(len(x)).split(128):
+            for rows in torch.split(torch.randperm(len(x)), 128):
                 optimiser.zero_grad()
                 _loss(model(x[rows]), y[rows], distance).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
@@ -192,7 +192,7 @@ def identifiability_cross(context: Context) -> EvaluationTable:
 @evaluation("identifiability_hidden", "hidden tokens of lower layers recovered from the last one", "Brunner et al. 2020, section 4")
 def identifiability_hidden(context: Context) -> EvaluationTable:
     depth = context.bench.depth
-    tasks = [Task(kind, "cosine", depth, target) for kind in ("naive", "linear") for target in range(depth)]  # type: ignore[arg-type]
+    tasks = [Task(kind, "cosine", depth, target) for kind in ("naive", "linear") for target in range(depth)]
     rows: list[list[Cell]] = [[t.kind, t.target, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
     form = Form("lines", "map", "rate", "recovered_layer", title="Recovering e^l from the last layer")
     columns = ("map", "recovered_layer", *COLUMNS)

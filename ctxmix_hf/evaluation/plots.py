@@ -52,7 +52,7 @@ def _size(table: EvaluationTable, form: Form) -> tuple[float, float]:
 def _heatmap(axes: Any, table: EvaluationTable, form: Form) -> None:
     assert form.x is not None
     wide = table.pivot(form.y, form.x, form.value)
-    values = np.array([[np.nan if v is None else float(v) for v in row[1:]] for row in wide.rows], dtype=float)  # type: ignore[arg-type]
+    values = np.array([[np.nan if v is None else float(v) for v in row[1:]] for row in wide.rows], dtype=float)
     image = axes.imshow(values, aspect="auto", cmap="viridis")
     axes.set_xticks(range(values.shape[1]), wide.columns[1:], fontsize=7, rotation=45 if len(str(wide.columns[-1])) > 4 else 0)
     axes.set_yticks(range(values.shape[0]), [str(row[0]) for row in wide.rows], fontsize=7)

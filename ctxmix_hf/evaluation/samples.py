@@ -64,6 +64,7 @@ def _listed(value: Any, what: str) -> list[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
+            value = value if isinstance(value, list) else [value]
         except json.JSONDecodeError:
             value = [int(v) if re.fullmatch(r"-?\d+", v) else v for v in value.split()]
     if not hasattr(value, "__iter__"):
@@ -169,7 +170,7 @@ def _label(row: Mapping[str, Any]) -> str | int | None:
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
         return int(value)
-    return value if isinstance(value, str | int) else (int(value) if hasattr(value, "__int__") else str(value))
+    return value if isinstance(value, str | int) else str(value)
 
 
 def _is_nan(value: Any) -> bool:

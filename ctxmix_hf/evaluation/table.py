@@ -16,6 +16,7 @@ from ctxmix_hf.errors import MissingDependencyError, OptionError
 
 Cell = str | int | float | None
 UNDEFINED = "undefined"
+WIDE = 30  # rows beyond which a heatmap's table is printed as a matrix
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class EvaluationTable:
         return _kept("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n", path)
 
     def __str__(self) -> str:
+        """As text; a long table with a heatmap is shown as that: its first value, by the other two."""
+        if self.form is not None and self.form.kind == "heatmap" and self.form.x and len(self.rows) > WIDE:
+            wide = self.pivot(self.form.y, self.form.x, self.form.value)
+            also = ", ".join(c for c in self.columns if c not in (self.form.x, self.form.y, self.form.value))
+            return str(replace(wide, caption=f"{self.caption}\n{self.form.value} by {self.form.y} and {self.form.x} (also: {also})"))
         cells = [list(self.columns), *([_text(c) for c in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         left = [any(isinstance(v, str) for v in self.column(name)) for name in self.columns]
