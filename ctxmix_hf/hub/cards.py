@@ -54,11 +54,7 @@ def dataset_card(
 ) -> str:  # fmt: skip
     """The card of a store. Its YAML names the examples files, so that `load_dataset` and the viewer read those."""
     origin = manifest.origin
-    configs = [_config("default", {split: examples_file(split) for split in manifest.splits})]
-    for folder in sorted({path.parent.name for path in exports}):
-        paths = {path.stem: f"parquet/{folder}/{path.name}" for path in exports if path.parent.name == folder}
-        configs.append(_config(folder, paths))
-    configs[0]["default"] = True
+    configs = _configs(manifest, exports)
     data = DatasetCardData(license=license, tags=TAGS, pretty_name=f"Context mixing maps of {origin.get('model_id')}",
                            configs=configs if manifest.splits else None)  # fmt: skip
     rows = method_rows({key: (entry.options, entry.aggregation) for key, entry in manifest.methods.items()}, measured)
@@ -68,6 +64,18 @@ def dataset_card(
         model_dtype=manifest.model.get("dtype"), dtype=manifest.dtype, fingerprint=manifest.fingerprint, model_id=origin.get("model_id"),
         model_class=origin.get("model_class"), revision=origin.get("revision"), versions=origin.get("versions") or {},
     ))  # fmt: skip
+
+
+def _configs(manifest: Manifest, exports: list[Path]) -> list[dict[str, Any]]:
+    """The examples, and each exported method; all in one format, since `datasets` reads a repository with one reader."""
+    found: dict[str, dict[str, str]] = {"examples": {split: examples_file(split) for split in manifest.splits}}
+    for path in exports:
+        if found.get(path.parent.name, {}).get(path.stem, "").endswith(".jsonl"):
+            found[path.parent.name].pop(path.stem)
+        found.setdefault(path.parent.name, {})[path.stem] = f"parquet/{path.parent.name}/{path.name}"
+    configs = [_config("default" if name == "examples" else name, paths) for name, paths in found.items()]
+    configs[0]["default"] = True
+    return configs
 
 
 def _config(name: str, paths: dict[str, str]) -> dict[str, Any]:

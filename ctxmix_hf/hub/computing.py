@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,12 +98,10 @@ def new_examples(
     first = next(iter(maps.values()))
     if len(first) != len(ids):
         raise InputError(f"{len(ids)} ids for maps of {len(first)} examples.")
-    made = []
-    for b, name in enumerate(ids):
-        real = first.mask[b].nonzero().squeeze(-1)
+    series, causal, made = [values.detach().cpu().numpy() for values in _values(manifest, maps)], bool(first.meta.get("causal")), []
+    for b, (name, real) in enumerate(zip(ids, map(np.flatnonzero, first.mask.cpu().numpy()), strict=True)):
         line = {"id": name, **about[b], "label": None if labels is None else labels[b]}
-        arrays = [_cut(values, b, real, manifest.dtype, name) for values in _values(manifest, maps)]
-        causal = bool(first.meta.get("causal"))
+        arrays = [to_array(_cut(values[b], real), manifest.dtype, name) for values in series]
         made.append(NewExample(name, split, len(real), keys[b], causal, line, arrays))
     return made
 
@@ -119,6 +118,9 @@ def _values(manifest: Manifest, maps: dict[str, ContextMixingMap]) -> list[Tenso
     return found
 
 
-def _cut(values: Tensor, b: int, real: Tensor, dtype: str, name: str) -> Any:
-    whole = len(real) == values.shape[-1]
-    return to_array(values[b] if whole else values[b][..., real[:, None], real], dtype, name)
+def _cut(values: Any, real: Any) -> Any:
+    """`[L, T, T]` without padding; a view where the real tokens stand together."""
+    if not len(real):
+        raise InputError("An example has no tokens: its attention mask is all zero.")
+    first, last = int(real[0]), int(real[-1]) + 1
+    return values[:, first:last, first:last] if last - first == len(real) else values[:, real[:, None], real]

@@ -37,6 +37,9 @@ from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import Entry, entry_json, finish, metadata_json, room_of
 
 
+LARGE = 1 << 20  # bytes of a batch from which on its series are written side by side
+
+
 @dataclass(frozen=True)
 class NewExample:
     """What is added: the line for the examples file and one `[L, T, T]` array per series of shards."""
@@ -78,6 +81,7 @@ class Writer:
         self.sizes = recovery.example_sizes(index)
         self.growing: list[Growing] = []
         self.begun = False
+        self.pool = ThreadPoolExecutor(4)
 
     def append(self, batch: list[NewExample]) -> None:
         """Add a batch: afterwards all of it is in the store, or (after an error) none of it."""
@@ -111,6 +115,7 @@ class Writer:
 
     def release(self) -> None:
         """Free the folder as it is; a later writer goes on from here."""
+        self.pool.shutdown()
         self.lock.release()
 
     # ---- one batch --------------------------------------------------------------------------------------------
@@ -123,7 +128,11 @@ class Writer:
 
     def _write(self, batch: list[NewExample]) -> list[Row]:
         """Data and example lines; the rows that would make them exist."""
-        places = [self._write_part(i, batch) for i in range(len(self.manifest.parts))]
+        series = range(len(self.manifest.parts))
+        if sum(array.nbytes for new in batch for array in new.arrays) > LARGE:  # checksums and writing leave Python alone
+            places = list(self.pool.map(lambda i: self._write_part(i, batch), series))
+        else:
+            places = [self._write_part(i, batch) for i in series]
         lines = self._write_lines(batch)
         return [
             Row(new.id, new.split, new.size, new.key, line, new.causal, tuple(part[b] for part in places))
@@ -137,22 +146,25 @@ class Writer:
         chunks: dict[int, list[Any]] = defaultdict(list)
         for new in batch:
             array = new.arrays[i]
-            if self._full(growing, folder, new.id, new.size, array.nbytes):
-                growing.number, growing.data = growing.number + 1, 0
-                growing.header = self._empty_header(folder)
-            begin, end = growing.data, growing.data + array.nbytes
-            growing.header += 1 + len(entry_json((new.id, new.size, begin, end), self.manifest.dtype).encode())
-            growing.data = end
-            placed.append(Place(growing.number, begin, end, zlib.crc32(array)))
+            begin = self._room_for(growing, folder, (new.id, new.size, growing.data, growing.data + array.nbytes))
+            placed.append(Place(growing.number, begin, growing.data, zlib.crc32(array)))
             chunks[growing.number].append((begin, array))
         for number, items in chunks.items():
             put(self.root / pending_file(folder, number), self.room + items[0][0], [array for _, array in items])
         return placed
 
-    def _full(self, growing: Growing, folder: str, name: str, size: int, count: int) -> bool:
-        entry = len(entry_json((name, size, growing.data, growing.data + count), self.manifest.dtype).encode()) + 1
-        too_long = growing.header + entry > self.room
-        return growing.data > 0 and (too_long or self.room + growing.data + count > self.manifest.shard_size)
+    def _room_for(self, growing: Growing, folder: str, entry: Entry) -> int:
+        """Where an entry begins: behind the others, or in a new shard if header or data would grow too large."""
+        name, size, begin, end = entry
+        length = self._entry_length(entry)
+        if begin and (growing.header + length > self.room or self.room + end > self.manifest.shard_size):
+            growing.number, growing.header, begin, end = growing.number + 1, self._empty_header(folder), 0, end - begin
+            length = self._entry_length((name, size, begin, end))
+        growing.header, growing.data = growing.header + length, end
+        return begin
+
+    def _entry_length(self, entry: Entry) -> int:
+        return 1 + len(entry_json(entry, self.manifest.dtype).encode())
 
     def _empty_header(self, folder: str) -> int:
         return 8 + 2 + len(metadata_json(self.manifest, folder).encode())
@@ -179,6 +191,7 @@ class Writer:
             return
         self._save(recovery.reopen_last(self.root, self.manifest, self.index))
         recovery.repair(self.root, self.manifest, self.index)
+        shutil.rmtree(self.root / "parquet", ignore_errors=True)  # an export of what was there before
         self.growing = [self._growing(i) for i in range(len(self.manifest.parts))]
         self.begun = True
         self._finish_full()
@@ -187,7 +200,7 @@ class Writer:
         folder = self.manifest.parts[i].folder
         number = max((row.places[i].shard for row in self.index), default=0)
         entries = recovery.entries_of(self.index, i, number)
-        lengths = sum(1 + len(entry_json(entry, self.manifest.dtype).encode()) for entry in entries)
+        lengths = sum(self._entry_length(entry) for entry in entries)
         return Growing(number, entries[-1][3] if entries else 0, self._empty_header(folder) + lengths)
 
     def _finish_full(self) -> None:
@@ -201,8 +214,7 @@ class Writer:
         """Finish shards side by side: hashing them is what takes time. They count once the manifest is saved."""
         entries = recovery.entries_by_shard(self.index, which)
         try:
-            with ThreadPoolExecutor(4) as pool:
-                made = list(pool.map(lambda item: self._finish_one(item[0], item[1], entries[item]), which))
+            made = list(self.pool.map(lambda item: self._finish_one(item[0], item[1], entries[item]), which))
         except BaseException:
             recovery.take_back(self.root, self.manifest)
             raise
