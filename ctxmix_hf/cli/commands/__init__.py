@@ -1,0 +1,1 @@
+"""One file per command, imported when it is run: `run(args, console)` returns the exit code (None: 0)."""
