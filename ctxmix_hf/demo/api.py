@@ -65,19 +65,14 @@ def compare(model: str, method: str, text: str, other_model: str, other_method: 
     first, second, gap = handlers.compare(model, method, text, other_model, other_method, other_text)
     i, j = gap.pairs[int(target)]
     rows = [made.attribution(place).scores[0] for made, place in ((first, i), (second, j))]
-    picked = [[float(row[pair[side]]) for pair in gap.pairs] for side, row in enumerate(rows)]
+    sides = [row[[pair[side] for pair in gap.pairs]][None] for side, row in enumerate(rows)]
+    mask = sides[0] == sides[0]
+    aligned = [cm.Attribution(side, [gap.tokens], mask, method, "") for side in sides]
+    value = aligned[0].rank_correlation(aligned[1])
     return {
         "tokens": list(gap.tokens), "difference": gap.input.tolist(), "left_out": list(gap.left_out),
-        "target": gap.tokens[int(target)], "rank_correlation": _spearman(*picked),
+        "target": gap.tokens[int(target)], "rank_correlation": None if value != value else value,
     }  # fmt: skip
-
-
-def _spearman(a: list[float], b: list[float]) -> float | None:
-    import torch
-
-    sides = [cm.Attribution(torch.tensor([x]), [], torch.ones(1, len(x), dtype=torch.bool), "", "") for x in (a, b)]
-    value = sides[0].rank_correlation(sides[1])
-    return None if value != value else value
 
 
 def agreement(model: str, text: str, target: int = 0) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def share_tab(top: Any, private: dict[str, Any]) -> None:
         gr.Markdown("PNG and SVG of exactly what the map shows: the buttons above the map. Every function of this page is an endpoint: "
                     "see *Use via API* below (`gradio_client`).")  # fmt: skip
     tab.select(code, asked, snippet, queue=False, **private)
-    tab.select(None, None, link, js="() => location.href", **private)
+    tab.select(None, None, link, js="() => window.ctxmixSpace.link()", **private)
     go.click(files, asked, [made, message], **private)
 
 

@@ -11,24 +11,31 @@
     for (const key of KEYS) if (q.has(key)) state[key] = key === "layer" ? Number(q.get(key)) - 1 : q.get(key);
     return state;
   }
-  function toAddress(payload, state) {
+  function address(payload, state) {
     const q = query();
     for (const [key, value] of Object.entries(payload.query || {})) q.set(key, value);
     for (const key of KEYS) { const value = key === "layer" ? state.layer + 1 : state[key]; if (String(value) === String(cm.DEFAULTS[key]) || (key === "layer" && state.layer === payload.depth - 1) || (key === "pin" && state.pin === payload.pin)) q.delete(key); else q.set(key, value); }
-    history.replaceState(null, "", "?" + q.toString());
-    const link = document.querySelector("#share-link textarea, #share-link input");
-    if (link) link.value = location.href;
+    return "?" + q.toString();
   }
+  const toAddress = (payload, state) => history.replaceState(null, "", address(payload, state));
+  space.link = () => { const w = space.widgets.main; return w ? location.origin + location.pathname + address(w.p, w.state()) : location.href; };
   space.show = (host, name, payload) => {
     if (!payload || !payload.tokens) { host.textContent = ""; delete space.widgets[name]; return; }
     const before = space.widgets[name];
     let state = {};
     if (before) { state = before.state(); delete state.pin; if (before.model.depth !== payload.depth) delete state.layer; if (payload.image || before.p.image) delete state.view; }
     else if (name === "main" && space.first) state = fromAddress();
+    // a link asks for another map than the page starts with: leave the address alone until that one arrives
+    const asked = query(), waiting = name === "main" && !space.waited && ["model", "method", "text"].some((k) => asked.has(k) && asked.get(k) !== (payload.query || {})[k]);
+    if (name === "main" && before && space.waited === "once") state = fromAddress();
     const change = (now) => { if (name === "main") toAddress(payload, now); else if (name !== "precomputed" && name !== "image") pair(name, now); };
     const w = cm.mount(host, payload, state, change);
     space.widgets[name] = w;
-    if (name === "main") { if (space.first && !query().has("text")) space.first = false; else { space.first = false; toAddress(payload, w.state()); } }
+    if (waiting) { space.waited = "once"; return; }
+    if (name === "main") {
+      if (!space.first || space.waited || asked.has("text")) toAddress(payload, w.state());
+      space.first = false; if (space.waited) space.waited = "done"; else space.waited = "never";
+    }
     if (["first", "second", "difference"].includes(name)) pair(name, w.state());
   };
   // the main widget's target, for the server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -94,7 +95,10 @@ def scores(model: str, text: str, method: str = "blank_out") -> Any:
     if held.kind == "plain":
         raise UnsupportedMethodError(f"{model} predicts nothing: it has no head.")
     with held.lock:
-        return cm.attribute(held.model, text, method, tokenizer=held.tokenizer, max_memory=SETTINGS.memory)
+        made = cm.attribute(held.model, text, method, tokenizer=held.tokenizer, max_memory=SETTINGS.memory)
+    number = int(made.meta["class_index"][0])
+    named = held.tokenizer.convert_ids_to_tokens(number) if held.kind == "masked" else held.model.config.id2label[number]
+    return replace(made, target=f"“{named}”")
 
 
 def compare(model: str, method: str, text: str, other_model: str, other_method: str, other_text: str) -> tuple[Any, Any, Any]:

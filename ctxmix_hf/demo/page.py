@@ -53,18 +53,12 @@ def build_page() -> Any:
 
 def _top() -> Top:
     any_model = SETTINGS.any_model
-    text = gr.Textbox(
-        DEFAULT[2],
-        label=f"Text (press Enter; at most {SETTINGS.characters:,} characters)",
-        lines=1,
-        max_lines=4,
-        elem_id="text",
-        submit_btn="Show",
-    )
     with gr.Row():
-        named = "Model: in the box, or type a Hub id or a path" if any_model else "Model"
-        model = gr.Dropdown(list(BOX), value=DEFAULT[0], label=named, allow_custom_value=any_model, elem_id="model", scale=2)
-        method = gr.Dropdown(method_choices(), value=DEFAULT[1], label="Method", elem_id="method", scale=3)
+        label = f"Text: press Enter (at most {SETTINGS.characters:,} characters)"
+        text = gr.Textbox(DEFAULT[2], label=label, lines=1, max_lines=4, elem_id="text", submit_btn="Show", scale=5, min_width=280)
+        named = "Model: in the box, or type a Hub id" if any_model else "Model"
+        model = gr.Dropdown(list(BOX), value=DEFAULT[0], label=named, allow_custom_value=any_model, elem_id="model", scale=2, min_width=220)
+        method = gr.Dropdown(method_choices(), value=DEFAULT[1], label="Method", elem_id="method", scale=4, min_width=220)
     info = gr.HTML(parts.info(*DEFAULT), elem_id="method-info", apply_default_css=False)
     message = gr.HTML("", elem_id="message", apply_default_css=False)
     return Top(model, method, text, info, message)

@@ -149,6 +149,24 @@ class Visit:
 @pytest.fixture
 def visit(browser: Any, server: Server) -> Iterator[Any]:
     """Opens pages; afterwards none may have failed or asked anything outside."""
+    yield from visits(browser, server)
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, server: Server) -> Iterator[Any]:
+    """One page for a whole file, at its first map."""
+    for open_page in visits(browser, server):
+        yield open_page()
+
+
+@pytest.fixture
+def desk(opened: Visit) -> Visit:
+    """That page with the widget as it started: opening a page costs two seconds, this nothing."""
+    opened.js("(w.pins = [Number(w.p.pin)], w.hover = null, w.set({...ctxmix.DEFAULTS, layer: w.model.depth - 1}))")
+    return opened
+
+
+def visits(browser: Any, server: Server) -> Iterator[Any]:
     opened: list[Visit] = []
 
     def open_page(query: str = "", width: int = 1440, scheme: str = "light", wait: bool = True) -> Visit:

@@ -39,8 +39,8 @@ def test_the_page_is_useful_within_three_seconds(visit: Any, server: Server) -> 
     assert page.js("w.p.method") == "alti"
 
 
-def test_the_map_shows_the_librarys_values(visit: Any, keys: Any) -> None:
-    page = visit()
+def test_the_map_shows_the_librarys_values(desk: Any, keys: Any) -> None:
+    page = desk
     assert np.allclose(shown(page), keys.words().input[0, -1].numpy(), atol=2e-3)
     page.page.select_option(f"{page.widget()} select[data-key=scope]", "layer")
     for layer in range(6):
@@ -51,8 +51,8 @@ def test_the_map_shows_the_librarys_values(visit: Any, keys: Any) -> None:
     assert np.allclose(shown(page), keys.layers[0, 5].numpy(), atol=1e-3)
 
 
-def test_a_layer_change_redraws_within_50_ms_without_the_server(visit: Any) -> None:
-    page = visit()
+def test_a_layer_change_redraws_within_50_ms_without_the_server(desk: Any) -> None:
+    page = desk
     page.page.wait_for_timeout(1500)
     calls: list[str] = []
     page.page.on("request", lambda request: calls.append(request.url))
@@ -63,11 +63,11 @@ def test_a_layer_change_redraws_within_50_ms_without_the_server(visit: Any) -> N
     assert calls == []
 
 
-def test_256_tokens_are_drawn_smoothly(visit: Any) -> None:
-    page = visit()
+def test_256_tokens_are_drawn_smoothly(desk: Any) -> None:
+    page = desk
     times = page.page.evaluate(
-        """() => { const n = 256, data = new Uint16Array(6 * n * n).map((_, i) => 0x2c00 + (i * 7919) % 2048), bytes = new Uint8Array(data.buffer);
-        let text = ''; for (const b of bytes) text += String.fromCharCode(b);
+        """() => { const n = 256, data = new Uint16Array(6 * n * n).map((_, i) => 0x2c00 + (i * 7919) % 2048);
+        const bytes = new Uint8Array(data.buffer); let text = ''; for (const b of bytes) text += String.fromCharCode(b);
         const words = Array.from({length: n}, (_, i) => 'word' + i), host = document.createElement('div'); document.body.append(host);
         const w = ctxmix.mount(host, {version: 1, method: 'x', title: 'x', depth: 6, tokens: words, words, groups: words.map((_, i) => [i]),
           special: words.map(() => false), maps: {layer: {data: btoa(text), scale: [1, 1, 1, 1, 1, 1]}}, pin: '3', signed: false});
@@ -79,8 +79,8 @@ def test_256_tokens_are_drawn_smoothly(visit: Any) -> None:
     assert sorted(times)[2] < 250
 
 
-def test_hover_reads_out_both_tokens_and_the_value(visit: Any, keys: Any) -> None:
-    page = visit()
+def test_hover_reads_out_both_tokens_and_the_value(desk: Any, keys: Any) -> None:
+    page = desk
     words = keys.words()
     pieces = list(words.tokens[0])
     row, col = pieces.index("[MASK]"), pieces.index("keys")
@@ -91,8 +91,8 @@ def test_hover_reads_out_both_tokens_and_the_value(visit: Any, keys: Any) -> Non
     assert float(text.rsplit(" ", 1)[1]) == pytest.approx(words.input[0, -1, row, col].item(), abs=2e-3)
 
 
-def test_clicking_rows_pins_targets_and_sums_them(visit: Any, keys: Any) -> None:
-    page = visit()
+def test_clicking_rows_pins_targets_and_sums_them(desk: Any, keys: Any) -> None:
+    page = desk
     words = keys.words().input[0, -1].numpy()
     canvas = page.page.locator(f"{page.widget()} canvas")
     place = lambda row: dict(zip("xy", page.js(f"[w.geometry.x + 5, w.geometry.y + {row + 0.5} * w.geometry.ch]"), strict=True))  # noqa: E731
@@ -106,8 +106,8 @@ def test_clicking_rows_pins_targets_and_sums_them(visit: Any, keys: Any) -> None
     assert page.js("w.pins") == [0]
 
 
-def test_display_options_change_the_picture_not_the_values(visit: Any, keys: Any) -> None:
-    page = visit()
+def test_display_options_change_the_picture_not_the_values(desk: Any, keys: Any) -> None:
+    page = desk
     words = keys.words()
     inner = words.input[0, -1].numpy()[1:-1, 1:-1]
     keep = [i for i in range(len(words.tokens[0])) if not words.tokens[0].special[i]]
@@ -123,8 +123,8 @@ def test_display_options_change_the_picture_not_the_values(visit: Any, keys: Any
     assert inner.shape[0] == len(words.tokens[0]) - 2
 
 
-def test_keyboard_alone_is_enough(visit: Any) -> None:
-    page = visit()
+def test_keyboard_alone_is_enough(desk: Any) -> None:
+    page = desk
     page.page.focus(f"{page.widget()} canvas")
     page.page.keyboard.press("Home")
     page.page.keyboard.press("ArrowDown")
@@ -138,16 +138,16 @@ def test_keyboard_alone_is_enough(visit: Any) -> None:
     assert "No target" in page.page.text_content(f"{page.widget()} .cmx-status")
 
 
-def test_play_runs_through_the_layers(visit: Any) -> None:
-    page = visit()
+def test_play_runs_through_the_layers(desk: Any) -> None:
+    page = desk
     page.page.click(f"{page.widget()} .cmx-play")
     page.wait("w.s.layer === 2")
     page.page.click(f"{page.widget()} .cmx-play")
     assert page.js("w.timer") is None
 
 
-def test_layers_and_paths_of_the_target(visit: Any, keys: Any) -> None:
-    page = visit()
+def test_layers_and_paths_of_the_target(desk: Any, keys: Any) -> None:
+    page = desk
     page.page.click(f"{page.widget()} [data-view=layers]")
     row = list(keys.words().tokens[0]).index("[MASK]")
     assert np.allclose(page.js("w.stack.map((r) => Array.from(r))"), keys.words().input[0, :, row].numpy(), atol=2e-3)
@@ -191,32 +191,35 @@ def test_examples_open_from_the_cache(visit: Any) -> None:
     assert "negative" in page.page.text_content("#prediction")
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("   ", "empty"), ("x " * 5000, "10,000 characters"), ("one two three four " * 60, "tokens; with this model"),
-])  # fmt: skip
-def test_what_cannot_be_shown_is_said(visit: Any, text: str, said: str) -> None:
+def test_what_cannot_be_shown_is_said(visit: Any) -> None:
     page = visit()
-    page.ask(text)
-    page.page.wait_for_function(f"document.querySelector('#message').textContent.includes({said!r})")
-    assert page.js("w.p.text") == KEYS  # the last good map stays
+    wrong = {"   ": "empty", "x " * 5000: "10,000 characters", "one two three four " * 60: "tokens; with this model"}
+    for text, said in wrong.items():
+        page.ask(text)
+        page.page.wait_for_function(f"document.querySelector('#message').textContent.includes({said!r})")
+        assert page.js("w.p.text") == KEYS  # the last good map stays
+    page.shot("refused")
 
 
-@pytest.mark.parametrize("text", [
-    "<img src=x onerror=window.hacked=1> <script>window.hacked=1</script> [MASK]", "😀 👩‍👩‍👧 [MASK] happy 漢字", "שלום [MASK] עולם", "a\x07b {{value}} ${1+1}",
-])  # fmt: skip
-def test_any_text_is_shown_as_text(visit: Any, text: str) -> None:
+TEXTS = (
+    "<img src=x onerror=window.hacked=1> <script>window.hacked=1</script> [MASK]", "😀 👩‍👩‍👧 [MASK] happy 漢字",
+    "שלום [MASK] עולם", "a\x07b {{value}} ${1+1}",
+)  # fmt: skip
+
+
+def test_any_text_is_shown_as_text(visit: Any) -> None:
     page = visit()
-    page.ask(text)
-    page.wait(f"w.p.text === {text!r}" if "\x07" not in text else "w.p.text.includes('{{value}} ${1+1}')")
-    page.page.wait_for_timeout(300)
-    assert page.page.evaluate("window.hacked") is None
-    assert page.page.locator("#map-main img").count() == 0
-    page.shot("text-" + "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:20])
+    for number, text in enumerate(TEXTS):
+        page.ask(text)
+        page.wait(f"w.p.text === {text!r}" if "\x07" not in text else "w.p.text.includes('{{value}} ${1+1}')")
+        assert page.page.evaluate("window.hacked") is None
+        assert page.page.locator("#map-main img, #map-main script").count() == 0
+        page.shot(f"text-{number}")
 
 
 def test_a_slow_method_is_refused_beforehand(visit: Any) -> None:
     page = visit("?" + urlencode({"model": MODEL, "method": "hta", "text": NEW}), wait=False)
-    page.page.wait_for_function("document.querySelector('#message').textContent.includes('would take about')")
+    page.page.wait_for_selector("#message .ctxmix-error >> text=would take about")
 
 
 def test_a_link_reopens_the_same_view(visit: Any) -> None:
@@ -269,22 +272,20 @@ def test_the_standalone_file_opens_offline(browser: Any, keys: Any, tmp_path: Pa
 
 @pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (1440, "dark"), (390, "light"), (390, "dark")])
 def test_looks(visit: Any, width: int, theme: str) -> None:
-    page = visit(f"?__theme={theme}", width=width, scheme=theme)
-    page.page.wait_for_timeout(600)
+    query = urlencode({"__theme": theme, "diagonal": 0})
+    page = visit(f"?{query}", width=width, scheme=theme)
+    page.page.wait_for_timeout(400)
     assert page.page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.page.locator(".cmx-dark").count() == (1 if theme == "dark" else 0)
     path = page.shot(f"main-{width}-{theme}")
     if (width, theme) == (1440, "light"):
-        readme_picture(page, path)
+        readme_picture(path)
 
 
-def readme_picture(page: Any, path: Path) -> None:
+def readme_picture(path: Path) -> None:
     """docs/images/space.png, small enough for a repository."""
     from PIL import Image
 
-    page.page.set_viewport_size({"width": 1440, "height": 980})
-    page.page.wait_for_timeout(300)
-    page.page.screenshot(path=path)
     target = ROOT / "docs" / "images" / "space.png"
     target.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(path) as image:

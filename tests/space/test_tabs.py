@@ -68,7 +68,7 @@ def test_precomputed_maps(visit: Any, server: Server, box: Any) -> None:
     page.page.get_by_role("tab", name="Precomputed").click()
     page.page.press("#store textarea, #store input", "Enter")
     page.wait("w.p.text === 'Many girls insulted [MASK].'", "precomputed")
-    page.page.fill("#store-search textarea, #store-search input", "tired")
+    page.page.locator("#store-search textarea, #store-search input").press_sequentially("tired")
     page.wait("w.p.text === 'The boys [MASK] tired.'", "precomputed")
     wanted = cm.explain(box[0], "The boys [MASK] tired.", "alti", tokenizer=box[1]).words()
     assert np.allclose(page.js("Array.from(w.matrix)", "precomputed"), wanted.input[0, -1].flatten().numpy(), atol=2e-3)
