@@ -32,7 +32,9 @@ def quiet(debug: bool = False) -> None:
         transformers.utils.logging.disable_progress_bar()
 
 
-def load(name: str, *, revision: str | None = None, dtype: str | None = None, device: str = "cpu", tokenizer: bool = True) -> tuple[Any, Any]:
+def load(
+    name: str, *, revision: str | None = None, dtype: str | None = None, device: str = "cpu", tokenizer: bool = True
+) -> tuple[Any, Any]:
     """`(model, tokenizer)`, instrumented, in evaluation mode."""
     path = model_path(name)
     keywords: dict[str, Any] = {"revision": revision} if revision else {}
