@@ -26,9 +26,10 @@ from ctxmix_hf.recipes import resolve
 from ctxmix_hf.tokens import read_encoding
 
 TASK = "context-mixing"
+_Pipeline: Any = Pipeline  # transformers leaves the types of its hooks open
 
 
-class ContextMixingPipeline(Pipeline):  # type: ignore[misc]
+class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
     """Text to `ContextMixingMap`, or with `target=` to the `Attribution` of that token.
 
     `method` is a name, a method object or `"alti+rollout"`; `layer` goes with `target`; `words=True` merges sub-words.
@@ -72,8 +73,8 @@ class ContextMixingPipeline(Pipeline):  # type: ignore[misc]
         encoding = self.tokenizer([text])
         tokens = read_encoding(encoding, self.tokenizer, [text])
         made = replace(made, tokens=tokens) if len(tokens[0]) == made.size else made
-        made = made.words() if words else made
-        return made if target is None else made.attribution(target, layer)
+        shown: ContextMixingMap = made.words() if words else made
+        return shown if target is None else shown.attribution(target, layer)
 
 
 def register() -> None:

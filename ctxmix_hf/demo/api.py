@@ -118,4 +118,4 @@ ENDPOINTS: dict[str, Callable[..., Any]] = {
 def add_endpoints() -> None:
     """Called inside the page's Blocks."""
     for name, function in ENDPOINTS.items():
-        gr.api(said(function), api_name=name, concurrency_id="model")
+        gr.events.api(said(function), api_name=name, concurrency_id="model")

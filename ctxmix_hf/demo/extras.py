@@ -28,8 +28,9 @@ def image_view(image: Any, model: str, method: str) -> dict[str, Any]:
         raise InputError(f"{model} does not read pictures: type the name or path of a vision model.")
     from transformers import AutoImageProcessor
 
+    reader: Any = AutoImageProcessor
     try:
-        processor = AutoImageProcessor.from_pretrained(held.model.config._name_or_path)
+        processor = reader.from_pretrained(held.model.config._name_or_path)
     except (OSError, ValueError) as error:
         raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
     with held.lock:

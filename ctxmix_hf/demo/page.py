@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+import ctxmix_hf as cm
 from ctxmix_hf.demo import api, examples, extras, handlers, parts
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX
@@ -32,7 +33,9 @@ class Top:
 def method_choices() -> list[tuple[str, str]]:
     from ctxmix_hf.demo.limits import info_of
 
-    return [(f"{name}: {info_of(name).summary}", name) for name in handlers.map_methods()]
+    plain = [(f"{name}: {info_of(name).summary}", name) for name in handlers.map_methods()]
+    flows = [f"{row.name}+flow" for row in cm.list_methods("layer")]
+    return plain + [(f"{name}: maximum flow from the input instead of rollout", name) for name in flows]
 
 
 def build_page() -> Any:
@@ -56,7 +59,7 @@ def _top() -> Top:
     with gr.Row():
         label = f"Text: press Enter (at most {SETTINGS.characters:,} characters)"
         text = gr.Textbox(DEFAULT[2], label=label, lines=1, max_lines=4, elem_id="text", submit_btn="Show", scale=5, min_width=280)
-        named = "Model: in the box, or type a Hub id" if any_model else "Model"
+        named = "Model (or type a Hub id)" if any_model else "Model"
         model = gr.Dropdown(list(BOX), value=DEFAULT[0], label=named, allow_custom_value=any_model, elem_id="model", scale=2, min_width=220)
         method = gr.Dropdown(method_choices(), value=DEFAULT[1], label="Method", elem_id="method", scale=4, min_width=220)
     info = gr.HTML(parts.info(*DEFAULT), elem_id="method-info", apply_default_css=False)

@@ -22,12 +22,14 @@ def gather(folder: Path) -> Path:
     return folder
 
 
-def deploy(repo_id: str, private: bool = False) -> str:
+def deploy(repo_id: str, private: bool = False, api: HfApi | None = None) -> str:
     """Create the Space if need be and upload; the address of the commit."""
-    api = HfApi()
+    api = api or HfApi()
     api.create_repo(repo_id, repo_type="space", space_sdk="gradio", private=private, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        done = api.upload_folder(repo_id=repo_id, repo_type="space", folder_path=gather(Path(folder)), commit_message="Deploy context mixing")
+        done = api.upload_folder(
+            repo_id=repo_id, repo_type="space", folder_path=gather(Path(folder)), commit_message="Deploy context mixing"
+        )
     return str(done.commit_url)
 
 

@@ -289,5 +289,5 @@ def readme_picture(path: Path) -> None:
     target = ROOT / "docs" / "images" / "space.png"
     target.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(path) as image:
-        image.convert("RGB").quantize(128).save(target, optimize=True)
+        image.convert("RGB").save(target, optimize=True)
     assert target.stat().st_size < 300_000

@@ -1,0 +1,68 @@
+"""The folder of the Space: its header, its app, and that it deploys with the real client (to a Hub on this machine)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, SpaceCard
+
+from ctxmix_hf.demo import examples
+from tests.hub.loopback import LoopbackHub
+from tests.space.conftest import ROOT
+
+FOLDER = ROOT / "spaces" / "context_mixing"
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_header_is_what_spaces_read() -> None:
+    header = SpaceCard.load(FOLDER / "README.md").data.to_dict()
+    assert (header["sdk"], header["app_file"], header["license"]) == ("gradio", "app.py", "apache-2.0")
+    assert len(header["short_description"]) <= 60
+    assert "gradio" not in (FOLDER / "requirements.txt").read_text().replace("ctxmix-hf[demo]", "")
+
+
+def test_the_examples_are_small_and_complete() -> None:
+    path = ROOT / "ctxmix_hf" / "demo" / examples.FILE
+    assert path.stat().st_size < 1_000_000
+    assert len(examples.read()["maps"]) == len(examples.SENTENCES) * len(examples.METHODS)
+    for _, model, text in examples.SENTENCES:
+        assert examples.find_prediction(model, text) is not None
+
+
+def test_handlers_import_public_names_only() -> None:
+    """The library proper is reached through `import ctxmix_hf as cm`; viz and errors are the page's own tools."""
+    allowed = re.compile(r"ctxmix_hf(\.demo|\.errors|\.viz)")
+    for path in (ROOT / "ctxmix_hf" / "demo").glob("*.py"):
+        for line in path.read_text().splitlines():
+            if "from ctxmix_hf." in line:
+                assert allowed.search(line), f"{path.name}: {line}"
+
+
+def test_it_deploys_and_the_deployed_folder_runs(tmp_path: Path) -> None:
+    with LoopbackHub(tmp_path / "hub") as hub:
+        api = HfApi(endpoint=hub.url, token=hub.token)
+        repo = f"{hub.user}/context_mixing"
+        load("deploy").deploy(repo, api=api)
+        files = set(api.list_repo_files(repo, repo_type="space"))
+        assert {"app.py", "README.md", "requirements.txt", "ctxmix_hf/viz/canvas.js", "ctxmix_hf/demo/examples.json"} <= files
+        assert not any(name.endswith(".pyc") for name in files)
+        folder = api.snapshot_download(repo, repo_type="space", local_dir=tmp_path / "space")
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+    code = "import app, ctxmix_hf; print(type(app.demo).__name__, ctxmix_hf.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("Blocks")
+    assert str(tmp_path) in done.stdout
