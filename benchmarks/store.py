@@ -24,14 +24,14 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import torch
-from safetensors.torch import save_file
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 
-from ctxmix_hf import ContextMixingMap, MapStore
-from ctxmix_hf.hub.manifest import Manifest, method_entries
-from ctxmix_hf.recipes import resolve
-from ctxmix_hf.tokens import Tokens
-from tests.hub.loopback import LoopbackHub
+from ctxmix_hf import ContextMixingMap, MapStore  # noqa: E402
+from ctxmix_hf.hub.manifest import Manifest, method_entries  # noqa: E402
+from ctxmix_hf.recipes import resolve  # noqa: E402
+from ctxmix_hf.tokens import Tokens  # noqa: E402
+from tests.hub.loopback import LoopbackHub  # noqa: E402
 
 METHODS = ["alti", "attention", "norm_res", "value_zeroing"]
 EXAMPLES, LAYERS, BATCH, REPEATS = 2000, 6, 16, 5

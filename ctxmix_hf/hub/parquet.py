@@ -48,9 +48,11 @@ def _example_schema(pa: Any, lines: list[dict[str, Any]]) -> Any:
     """Columns with their type also where this split has no value in them; labels are what they are."""
     text, number = pa.string(), pa.int64()
     label = pa.array([line["label"] for line in lines]).type
-    types = {"id": text, "text": text, "text_pair": text, "tokens": pa.list_(text), "input_ids": pa.list_(number), "words": pa.list_(number),
-             "special": pa.list_(pa.bool_()), "spans": pa.list_(pa.list_(number)), "prediction": number, "label": label}  # fmt: skip
-    return pa.schema(list(types.items()))
+    return pa.schema([
+        ("id", text), ("text", text), ("text_pair", text), ("tokens", pa.list_(text)), ("input_ids", pa.list_(number)),
+        ("words", pa.list_(number)), ("special", pa.list_(pa.bool_())), ("spans", pa.list_(pa.list_(number))),
+        ("prediction", number), ("label", label),
+    ])  # fmt: skip
 
 
 def _write(path: Path, schema: Any, rows: Iterable[dict[str, Any]], options: dict[str, Any]) -> None:

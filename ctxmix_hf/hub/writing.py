@@ -36,7 +36,6 @@ from ctxmix_hf.hub.layout import (
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import Entry, entry_json, finish, metadata_json, room_of
 
-
 LARGE = 1 << 20  # bytes of a batch from which on its series are written side by side
 
 

@@ -72,7 +72,7 @@ def test_card_and_files_on_the_hub(server: LoopbackHub, api: HfApi, folder: Path
     assert "secret.txt" not in there and not any(".lock" in name or "pending" in name for name in there)
     info = api.dataset_info(repo_id)
     assert info.sha == sha and info.card_data is not None and "context-mixing" in info.card_data["tags"]
-    assert [one.commit_id for one in api.list_repo_commits(repo_id, repo_type="dataset")][0] == sha
+    assert api.list_repo_commits(repo_id, repo_type="dataset")[0].commit_id == sha
 
 
 def test_pushing_twice_makes_one_commit_and_more_examples_another(
