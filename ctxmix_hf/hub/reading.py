@@ -93,17 +93,19 @@ def tokens_of(body: dict[str, Any]) -> Tokens:
     def pick(name: str, make: Callable[[Any], Any]) -> Any:
         return None if body.get(name) is None else tuple(make(value) for value in body[name])
 
-    size = len(body["tokens"])
-    made = Tokens(
-        tuple(str(piece) for piece in body["tokens"]),
-        pick("words", lambda w: None if w is None else int(w)),
-        pick("special", bool),
-        body.get("text") if isinstance(body.get("text"), str) and body.get("spans") is not None else None,
-        pick("spans", lambda s: None if s is None else (int(s[0]), int(s[1]))),
-        pick("input_ids", int),
-    )
-    if any(field is not None and len(field) != size for field in (made.words, made.special, made.spans, made.ids)):
-        raise StoreError(f"The tokens of {body.get('id')!r:.80} do not fit together.")
+    try:
+        made = Tokens(
+            tuple(str(piece) for piece in body["tokens"]),
+            pick("words", lambda w: None if w is None else int(w)),
+            pick("special", bool),
+            body.get("text") if isinstance(body.get("text"), str) and body.get("spans") is not None else None,
+            pick("spans", lambda s: None if s is None else (int(s[0]), int(s[1]))),
+            pick("input_ids", int),
+        )
+        if any(field is not None and len(field) != len(made) for field in (made.words, made.special, made.spans, made.ids)):
+            raise ValueError("lengths")
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise StoreError(f"The tokens of {body.get('id')!r:.80} do not fit together.") from error
     return made
 
 

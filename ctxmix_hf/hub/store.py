@@ -36,6 +36,14 @@ class MapStore(StoreOnHub):
         self._writer: Writer | None = None
         self._known: dict[Any, Any] = {}  # models that were compared with this store
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled store reads: it carries no writer, no model and no token."""
+        return {**self.__dict__, "_known": {}, "_writer": None, "model": None, "tokenizer": None}
+
+    def __repr__(self) -> str:
+        place = self.root.name if self.root is not None else repr(self.source)
+        return f"MapStore({place}, {len(self)} examples, methods: {', '.join(self.methods)})"
+
     # ---- making -----------------------------------------------------------------------------------------------
     @classmethod
     def create(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -238,6 +239,13 @@ def test_parts_of_several_workers_merge_to_the_same_bytes(tmp_path: Path) -> Non
     other.close()
     with pytest.raises(StoreError, match="fingerprints"):
         MapStore.merge(tmp_path / "mixed", [tmp_path / "part0", other])
+
+
+def test_stores_travel_to_other_processes(folder: Path) -> None:
+    store = MapStore.open(folder, model=model(), tokenizer=tokenizer())
+    again = pickle.loads(pickle.dumps(store))
+    assert again.model is None and torch.equal(again["validation-0", "alti"].layers, store["validation-0", "alti"].layers)
+    assert repr(again) == "MapStore(maps, 6 examples, methods: alti, value_zeroing)"
 
 
 def test_an_empty_store_is_a_store(tmp_path: Path) -> None:

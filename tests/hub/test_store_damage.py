@@ -17,6 +17,7 @@ from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.hub.index import line_of
 from ctxmix_hf.hub.layout import INDEX, MANIFEST, digest, file_digest
 from ctxmix_hf.hub.manifest import load_manifest
+from ctxmix_hf.hub.reading import tokens_of
 from ctxmix_hf.hub.store import MapStore
 
 from .conftest import ROOT
@@ -164,6 +165,13 @@ def test_wrong_dtype_is_seen_by_verify(folder: Path) -> None:
 def test_no_pickle_is_ever_read(folder: Path) -> None:
     sources = [path.read_text() for path in (ROOT / "ctxmix_hf/hub").glob("*.py")]
     assert not any("pickle." in text or "import pickle" in text or "torch.load" in text for text in sources)
+
+
+@pytest.mark.parametrize("change", [{"input_ids": [1]}, {"input_ids": ["x"] * 3}, {"spans": [1, 2, 3]}, {"words": 7}])
+def test_hostile_tokens(folder: Path, change: dict[str, Any]) -> None:
+    body = {"id": "a", "tokens": ["x", "y", "z"], **change}
+    with pytest.raises(StoreError, match="do not fit together"):
+        tokens_of(body)
 
 
 # ---- ids and splits
