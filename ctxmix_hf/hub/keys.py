@@ -107,7 +107,8 @@ def model_origin(model: Any, model_id: str | None = None, revision: str | None =
     base = inner_model(model)
     source = model_id or getattr(base.config, "_name_or_path", "") or type(base).__name__
     folder = Path(source) if model_id is None and Path(source).is_dir() else None
-    found = revision or getattr(base.config, "_commit_hash", None) or (None if folder else cached_revision(source))
+    loaded = getattr(model.__dict__.get("push_to_hub"), "revision", None)  # noted by our Auto classes
+    found = revision or loaded or getattr(base.config, "_commit_hash", None) or (None if folder else cached_revision(source))
     return {
         "model_id": folder.name if folder else source,
         "revision": found,

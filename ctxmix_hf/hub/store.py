@@ -14,12 +14,13 @@ import torch
 from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError
 from ctxmix_hf.hub import caching, comparing, computing, merging, reading
 from ctxmix_hf.hub.index import Index, Row, load_index
-from ctxmix_hf.hub.keys import model_identity, model_origin, tokenizer_hash
+from ctxmix_hf.hub.keys import inner_model, model_identity, model_origin, tokenizer_hash
 from ctxmix_hf.hub.layout import MANIFEST, check_id, check_split, disk_errors
 from ctxmix_hf.hub.manifest import DTYPES, Manifest, MethodEntry, load_manifest, method_entries
 from ctxmix_hf.hub.publishing import StoreOnHub
 from ctxmix_hf.hub.reading import FolderSource, Source
 from ctxmix_hf.hub.shards import to_tensor
+from ctxmix_hf.hub.weights import cached_weights_differ
 from ctxmix_hf.hub.writing import Writer, lock_store
 from ctxmix_hf.maps import ContextMixingMap
 from ctxmix_hf.recipes import method, resolve
@@ -61,9 +62,10 @@ class MapStore(StoreOnHub):
             raise StoreError(f"There is a store in {root.name!r} already: go on with MapStore.open(path, append=True, model=...).")
         if root.exists() and any(root.iterdir()):
             raise StoreError(f"The folder {root.name!r} is not empty.")
-        manifest = Manifest(
-            model_identity(model), tokenizer_hash(tokenizer), dtype, entries, model_origin(model, model_id, revision), shard_size
-        )
+        origin = model_origin(model, model_id, revision)
+        if revision is None and origin["revision"] and cached_weights_differ(inner_model(model), origin["model_id"], origin["revision"]):
+            origin["revision"] = None  # trained since, or from another commit: the hash of the weights says what it is
+        manifest = Manifest(model_identity(model), tokenizer_hash(tokenizer), dtype, entries, origin, shard_size)
         return cls.from_manifest(root, manifest, model, tokenizer)
 
     @classmethod

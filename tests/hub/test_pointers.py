@@ -52,6 +52,13 @@ def test_a_pointer_pins_its_base(server: LoopbackHub, api: HfApi, repo_id: str, 
     assert not torch.equal(Auto.from_pretrained(base)(**inputs).logits, wanted.logits)  # a plain id is what it was
     assert loaded.push_to_hub(repo) == sha  # the same pointer: no new commit
     again = cm.instrument(transformers.AutoModelForSequenceClassification.from_pretrained(base))
+    head = HfApi().model_info(base).sha
+    def pinned(name, model):
+        with cm.MapStore.create(name, model=model, methods=["alti"]) as store:
+            return store.manifest.origin["revision"]
+    assert pinned("plain", again) == head and pinned("pinned", loaded) != head and len(pinned("pin2", loaded)) == 40
+    assert pinned("old", cm.instrument(transformers.AutoModelForSequenceClassification.from_pretrained(
+        base, revision=loaded.push_to_hub.revision))) is None  # not what main is, and nobody said which
     assert again.push_to_hub(repo + "-two") and Auto.from_pretrained(repo + "-two")(**inputs).logits is not None
     """, {"REPO": repo_id})  # fmt: skip
     files = api.list_repo_files(repo_id)
