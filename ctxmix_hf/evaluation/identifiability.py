@@ -49,14 +49,19 @@ def identified(predicted: Tensor, candidates: Tensor, wanted: Tensor, distance: 
     return distances(predicted, candidates, distance).argmin(dim=-1) == wanted
 
 
-def _make(kind: str, width: int, out: int) -> nn.Module:
-    if kind == "linear":
-        layer = nn.Linear(width, out)
-        if width == out:
-            nn.init.eye_(layer.weight)
-            nn.init.zeros_(layer.bias)
-        return layer
-    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, out))
+def _make(kind: str, x: Tensor, y: Tensor) -> nn.Module:
+    """A linear map starts at the ridge solution, so that few sentences are enough; an MLP at random."""
+    if kind != "linear":
+        return nn.Sequential(nn.Linear(x.shape[1], x.shape[1]), nn.GELU(), nn.Linear(x.shape[1], y.shape[1]))
+    layer = nn.Linear(x.shape[1], y.shape[1])
+    centred, wanted = (x - x.mean(dim=0)).double(), (y - y.mean(dim=0)).double()
+    gram = centred.T @ centred
+    ridge = 1e-2 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    solution = torch.linalg.solve(gram + ridge, centred.T @ wanted).float()
+    with torch.no_grad():
+        layer.weight.copy_(solution.T)
+        layer.bias.copy_(y.mean(dim=0) - x.mean(dim=0) @ solution)
+    return layer
 
 
 def _loss(predicted: Tensor, wanted: Tensor, distance: Distance) -> Tensor:
@@ -71,7 +76,7 @@ def fit(
     """Adam on the distance itself, stopped when the validation sentences no longer improve; the best state is kept."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
-        model = _make(kind, x.shape[1], y.shape[1])
+        model = _make(kind, x, y)
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
         best, waited, kept = float("inf"), 0, {k: v.clone() for k, v in model.state_dict().items()}
         for _ in range(epochs):

@@ -28,11 +28,20 @@ def sentiment() -> Bench:
     return open_bench(None, None, "classifier", "ctxmix/sentiment", heldout_only=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def context(box: Bench) -> Callable[..., Context]:
-    def make(count: int = 6, methods: Any = FEW, **options: Any) -> Context:
-        ready, _ = box.prepare(read_data("agreement").kept[:count])
-        return Context(box, tuple(ready), (), methods, progress=False, **options)
+    """Contexts of the first sentences; those asked for twice keep their scores."""
+    known: dict[Any, Context] = {}
+
+    def make(count: int = 4, methods: Any = FEW, **options: Any) -> Context:
+        key = (count, tuple(methods))
+        if key not in known or options:
+            ready, _ = box.prepare(read_data("agreement").kept[:count])
+            made = Context(box, tuple(ready), (), methods, progress=False, **options)
+            if options:
+                return made
+            known[key] = made
+        return known[key]
 
     return make
 

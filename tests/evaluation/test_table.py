@@ -48,11 +48,12 @@ def test_rows_must_fit() -> None:
         EvaluationTable("x", ("a",), ((1, 2),))
 
 
-@pytest.mark.parametrize("form", [Form("heatmap", "method", "value", "layer"), Form("bars", "method", "value"), Form("lines", "method", "value", "layer")])
+@pytest.mark.parametrize(
+    "form", [Form("heatmap", "method", "value", "layer"), Form("bars", "method", "value"), Form("lines", "method", "value", "layer")]
+)
 def test_pictures(form: Form, tmp_path: Path) -> None:
     EvaluationTable("p", TABLE.columns, TABLE.rows, form=form).plot(tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert "matplotlib.pyplot" not in sys.modules or True
 
 
 def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
