@@ -7,7 +7,7 @@ precision is widened), detached unless a graph was asked for, and always `[B, T,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, overload
 
@@ -138,6 +138,7 @@ class Parts:
 
     heads: Tensor  # [B, H, T, D]
     own: Tensor | None  # [B, T, D]
+    diagonal: Tensor  # part_ii, attention and own together [B, T, D]
     scale: Tensor | None  # [B, T, 1]
     constant: Tensor  # [B, T, D]
     total: Tensor  # [B, T, D], as captured
@@ -223,12 +224,14 @@ def decompose(record: LayerRecord, stage: Stage) -> Parts:
     heads = record.once("head_vectors", lambda: record.values @ block.projection)  # F [B, H, T, D]
     bias = block.projection_bias
     constant = torch.zeros_like(block.residual) if bias is None else bias.expand_as(block.residual)
-    parts = Parts(heads, None, None, constant, block.before_norm - block.residual)
+    diagonal = record.once("diagonal", lambda: _diagonal(record.attention, heads))
+    parts = Parts(heads, None, diagonal, None, constant, block.before_norm - block.residual)
     if block.branch_norm is not None:
         parts = _through_norm(parts, block.branch_norm, parts.total)
     if stage == "attention":
         return parts
-    parts = Parts(parts.heads, block.residual, parts.scale, parts.constant, block.before_norm)
+    with_residual = parts.diagonal + block.residual
+    parts = Parts(parts.heads, block.residual, with_residual, parts.scale, parts.constant, block.before_norm)
     if stage == "residual":
         return parts
     if block.norm1 is not None:
@@ -236,12 +239,18 @@ def decompose(record: LayerRecord, stage: Stage) -> Parts:
     if stage == "norm1":
         return parts
     for i, norm in enumerate(block.tail):
-        parts = Parts(parts.heads, parts.own, parts.scale, parts.constant + norm.input - parts.total, norm.input)
+        parts = replace(parts, constant=parts.constant + norm.input - parts.total, total=norm.input)
         last = i + 1 == len(block.tail) and block.tail_complete
         parts = _through_norm(parts, norm, record.output if last else norm(norm.input))
     if not block.tail and block.tail_complete:
-        parts = Parts(parts.heads, parts.own, parts.scale, parts.constant + record.output - parts.total, record.output)
+        parts = replace(parts, constant=parts.constant + record.output - parts.total, total=record.output)
     return parts
+
+
+def _diagonal(attention: Tensor, heads: Tensor) -> Tensor:
+    """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`."""
+    weights = attention.diagonal(dim1=-2, dim2=-1).transpose(1, 2)  # [B, T, H]
+    return (weights.unsqueeze(2) @ heads.transpose(1, 2)).squeeze(2)
 
 
 def _through_norm(parts: Parts, norm: NormState, total: Tensor) -> Parts:
@@ -250,7 +259,7 @@ def _through_norm(parts: Parts, norm: NormState, total: Tensor) -> Parts:
     constant = norm.direction(parts.constant) * inverse
     constant = constant if norm.bias is None else constant + norm.bias
     scale = inverse if parts.scale is None else parts.scale * inverse
-    return Parts(norm.direction(parts.heads), own, scale, constant, total)
+    return Parts(norm.direction(parts.heads), own, norm.direction(parts.diagonal) * inverse, scale, constant, total)
 
 
 @dataclass(frozen=True)

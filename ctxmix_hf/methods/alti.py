@@ -10,7 +10,6 @@ from torch import Tensor
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
-from ctxmix_hf.methods.ratios import own_vectors
 from ctxmix_hf.records import LayerRecord, NormState, Parts
 
 PUBLIC_CODE_SHIFT = 1e-6  # added to every coordinate by the distance routine of the authors' code
@@ -61,7 +60,7 @@ class Alti(LayerMethod):
                 weights = scaled[b, :, :, chunk].permute(2, 1, 0)  # [sources, targets, H]
                 vectors = weights @ parts.heads[b, :, chunk].transpose(0, 1)  # [sources, targets, D]
                 result[b, :, chunk] = self._gap(vectors, y, length).mT
-        diagonal = self._gap(own_vectors(layer, parts), parts.total, self._length(parts.total))
+        diagonal = self._gap(parts.diagonal.clone(), parts.total, self._length(parts.total))
         result.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
         return result
 
@@ -98,4 +97,4 @@ def _without_eps(layer: LayerRecord, parts: Parts) -> Parts:
     total = (parts.total - shift) * factor + shift
     own = None if parts.own is None else parts.own * factor
     scale = factor if parts.scale is None else parts.scale * factor
-    return replace(parts, own=own, scale=scale, total=total)
+    return replace(parts, own=own, diagonal=parts.diagonal * factor, scale=scale, total=total)

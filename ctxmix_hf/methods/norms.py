@@ -15,10 +15,9 @@ from torch import Tensor
 
 from ctxmix_hf.aggregation.rollout import with_residual
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.algebra.gram import summed_norms
+from ctxmix_hf.algebra.gram import by_source, summed_norms
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
-from ctxmix_hf.methods.ratios import own_vectors
 from ctxmix_hf.records import LayerRecord, Stage
 
 COST = "O(T^2 H^2) per layer: no [T, T, D] tensor"
@@ -43,13 +42,24 @@ def stage_norms(layer: LayerRecord, stage: Stage) -> Tensor:
 
     def compute() -> Tensor:
         parts = layer.parts(stage)
-        norms = summed_norms(layer.attention, parts.heads)
-        norms = norms if parts.scale is None else norms * parts.scale.abs()
-        own = own_vectors(layer, parts).norm(dim=-1)
-        norms.diagonal(dim1=-2, dim2=-1).copy_(own)
+        norms = _between_tokens(layer, stage).clone()
+        norms.diagonal(dim1=-2, dim2=-1).copy_(parts.diagonal.norm(dim=-1))
         return norms * layer.mask[..., None]
 
     return layer.once(("norms", stage), compute)  # type: ignore[no-any-return]
+
+
+def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
+    """`||part_ij||` for i != j: the residual touches the diagonal only, so two stages share it."""
+    shared: Stage = "attention" if stage == "residual" else stage
+
+    def compute() -> Tensor:
+        parts = layer.parts(shared)
+        weights = layer.once("by source", lambda: by_source(layer.attention))
+        norms = summed_norms(weights, parts.heads)
+        return norms if parts.scale is None else norms * parts.scale.abs()
+
+    return layer.once(("between", shared), compute)  # type: ignore[no-any-return]
 
 
 @METHODS.register("norm")

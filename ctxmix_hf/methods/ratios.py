@@ -6,27 +6,19 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.errors import UnknownNameError
-from ctxmix_hf.records import STAGES, LayerRecord, ModelRecord, Parts, Stage
+from ctxmix_hf.records import STAGES, LayerRecord, ModelRecord, Stage
 
 STAGE_OF = {"norm": "attention", "norm_res": "residual", "norm_resln": "norm1", "norm_enc": "norm2"}
 
 
-def own_vectors(layer: LayerRecord, parts: Parts) -> Tensor:
-    """The diagonal of a decomposition, `t[i,i]`, `[B, T, D]`."""
-    weights = layer.attention.diagonal(dim1=-2, dim2=-1)  # [B, H, T]
-    own = torch.einsum("bhi,bhid->bid", weights, parts.heads)
-    own = own if parts.scale is None else own * parts.scale
-    return own if parts.own is None else own + parts.own
-
-
 def mixing_ratio(layer: LayerRecord, stage: Stage) -> Tensor:
-    """`r_i = ||sum_(j!=i) t[i,j]|| / (||sum_(j!=i) t[i,j]|| + ||t[i,i]||)`, `[B, T]`: the norm of the sum."""
+    """`r_i = ||sum_(j!=i) t[i,j]|| / (||sum_(j!=i) t[i,j]|| + ||t[i,i]||)`, `[B, T]`: the norm of the sum.
+
+    The sum over all sources is what the model computed minus what belongs to no token, so no product is needed.
+    """
     parts = layer.parts(stage)
-    own = own_vectors(layer, parts)
-    whole = (layer.attention @ parts.heads).sum(dim=1)
-    whole = whole if parts.scale is None else whole * parts.scale
-    whole = whole if parts.own is None else whole + parts.own
-    others, kept = (whole - own).norm(dim=-1), own.norm(dim=-1)
+    others = (parts.total - parts.constant - parts.diagonal).norm(dim=-1)
+    kept = parts.diagonal.norm(dim=-1)
     return (others / (others + kept)).nan_to_num(0.0) * layer.mask
 
 
