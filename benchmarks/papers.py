@@ -37,8 +37,8 @@ CLASSIFIER = {
     "globenc_table_1_alti_table_2": ("faithfulness", 64),
     "alti_figure_6": ("special_tokens", 64),
     "brunner_figure_1a": ("effective_attention", 60),
-    "brunner_figure_2a": ("identifiability", 24),
-    "brunner_figure_3": ("mixing", 4),
+    "brunner_figure_2a": ("identifiability_layers", 24),
+    "brunner_figure_3": ("mixing_own", 4),
     "brunner_figure_4": ("mixing_distance", 4),
 }
 MASKED_LM = {
@@ -79,7 +79,7 @@ def run_subject(subject: Subject, work: Path, scale: float) -> dict[str, Any]:
     done: dict[str, Any] = {}
     for part, (evaluation, count) in subject.parts.items():
         start = time.process_time()  # of this process: other work on the machine does not count
-        wanted = None if evaluation in ("mixing", "mixing_distance", "identifiability", "effective_attention") else METHODS
+        wanted = None if evaluation in ("mixing_own", "mixing_distance", "identifiability_layers", "effective_attention") else METHODS
         table = cm.evaluate(
             evaluation, model=model, tokenizer=tokenizer, data=subject.data, methods=wanted, limit=max(6, int(count * scale)),
             resume=work / subject.name,

@@ -170,8 +170,10 @@ def _measure(context: Context, store: Store, missing: Sequence[tuple[Task, int]]
 COLUMNS = ("rate", "std", "n")
 
 
-@evaluation("identifiability", "share of hidden tokens whose own input is the nearest, by layer and map", "Brunner et al. 2020, figure 2a")
-def identifiability(context: Context) -> EvaluationTable:
+@evaluation(
+    "identifiability_layers", "share of hidden tokens whose own input is the nearest, by layer and map", "Brunner et al. 2020, figure 2a"
+)
+def identifiability_layers(context: Context) -> EvaluationTable:
     """Same layer for training and test; `naive` compares the hidden token itself."""
     depth = context.bench.depth
     kinds: list[tuple[Literal["naive", "linear", "mlp"], Distance]] = [
@@ -182,7 +184,7 @@ def identifiability(context: Context) -> EvaluationTable:
     rows: list[list[Cell]] = [[f"{t.kind}, {t.distance}", t.kind, t.distance, t.source, *r] for t, r in zip(tasks, found, strict=True)]
     form = Form("lines", "map", "rate", "layer", title="Token identifiability by layer")
     caption = f"share of hidden tokens identified, {FOLDS}-fold by sentence"
-    return context.table("identifiability", ("map", "kind", "distance", "layer", *COLUMNS), rows, caption, form=form)
+    return context.table("identifiability_layers", ("map", "kind", "distance", "layer", *COLUMNS), rows, caption, form=form)
 
 
 @evaluation("identifiability_cross", "a map learned on one layer, tested on all", "Brunner et al. 2020, figure 2b")

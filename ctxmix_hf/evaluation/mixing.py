@@ -62,9 +62,9 @@ def statistics(context: Context) -> list[Result]:
     return context.store("mixing").run(keys, batches, compute, "mixing", context.progress)
 
 
-@evaluation("mixing", "own-token contribution, and tokens that are not their own main contributor, by layer",
+@evaluation("mixing_own", "own-token contribution, and tokens that are not their own main contributor, by layer",
             "Brunner et al. 2020, figure 3")  # fmt: skip
-def mixing(context: Context) -> EvaluationTable:
+def mixing_own(context: Context) -> EvaluationTable:
     """One row per method and layer: quartiles of the own share over tokens, and the share of tokens mostly made by others."""
     found = statistics(context)
     rows: list[list[Cell]] = []
@@ -76,7 +76,9 @@ def mixing(context: Context) -> EvaluationTable:
             rows.append([name, layer + 1, middle, low, high, float(own.mean()), away, len(own)])
     columns = ("method", "layer", "own_median", "own_q25", "own_q75", "own_mean", "not_main_contributor", "n")
     form = Form("lines", "method", "own_median", "layer", title="Contribution of the input token at the same position (median)")
-    return context.table("mixing", columns, rows, "own-token contribution, and share of tokens that others contribute to most", form=form)
+    return context.table(
+        "mixing_own", columns, rows, "own-token contribution, and share of tokens that others contribute to most", form=form
+    )
 
 
 @evaluation("mixing_distance", "contribution by distance between the tokens, by layer", "Brunner et al. 2020, figure 4")

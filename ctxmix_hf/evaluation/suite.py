@@ -27,8 +27,8 @@ SUITES: dict[str, tuple[str, ...]] = {
         "faithfulness", "faithfulness_layers", "erasure", "erasure_curves", "plausibility", "special_tokens", "method_matrix",
         "method_layers", "disagreement", "recommendation",
     ),
-    "identifiability": ("identifiability", "identifiability_cross", "identifiability_hidden", "identifiability_neighbours"),
-    "mixing": ("mixing", "mixing_distance", "mixing_ratios", "effective_attention"),
+    "identifiability": ("identifiability_layers", "identifiability_cross", "identifiability_hidden", "identifiability_neighbours"),
+    "mixing": ("mixing_own", "mixing_distance", "mixing_ratios", "effective_attention"),
 }  # fmt: skip
 HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], "alignment_accuracy"}
 SUITE_NAMES = (*SUITES, "all")

@@ -20,6 +20,7 @@ FEW = ["attention", "alti", "random"]
 
 
 def test_every_suite_names_registered_evaluations() -> None:
+    assert not set(SUITES) & set(EVALUATIONS), "one name, one meaning"
     assert {name for names in SUITES.values() for name in names} <= set(EVALUATIONS)
     assert set(EVALUATIONS) - {name for names in SUITES.values() for name in names} == {"model_consistency", "alignment_accuracy"}
 
