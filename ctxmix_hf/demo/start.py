@@ -9,6 +9,8 @@ from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
+import torch
+
 import ctxmix_hf as cm
 from ctxmix_hf.errors import MissingDependencyError
 
@@ -35,6 +37,7 @@ def theme() -> Any:
 def launch(port: int | None = None, **options: Any) -> Any:
     """Serve the page and wait, unless `prevent_thread_lock=True`."""
     defaults: dict[str, Any] = {"server_port": port, "theme": theme(), "head": parts.head(), "show_error": True, "ssr_mode": False}
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // SETTINGS.concurrency))  # visitors share the cores
     page_ = build()
     threading.Thread(target=warm, daemon=True).start()
     return page_.launch(**{**defaults, **options})
