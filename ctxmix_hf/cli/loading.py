@@ -28,8 +28,8 @@ def quiet(debug: bool = False) -> None:
     """No progress bars, no chatter: what is wrong is an error."""
     if not debug:
         warnings.simplefilter("ignore")
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load(

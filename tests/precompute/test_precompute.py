@@ -1,0 +1,220 @@
+"""What `precompute` reads, plans, leaves out and refuses."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ctxmix_hf as cm
+from ctxmix_hf.errors import CtxmixError, InputError, MissingDependencyError, StoreError
+from ctxmix_hf.hub import computing
+from ctxmix_hf.precompute import compute as computation
+from ctxmix_hf.precompute.data import read_rows
+from ctxmix_hf.precompute.job import Job
+from ctxmix_hf.precompute.plan import Planner
+from tests.precompute.conftest import hashes, sentences
+
+
+def skipped(out: Path) -> dict[str, str]:
+    return {row["id"]: row["why"] for row in map(json.loads, (out / "run" / "skipped.jsonl").read_text().splitlines())}
+
+
+def test_store_holds_what_explain_gives(whole: Path, corpus: Path, box) -> None:
+    store = cm.MapStore.open(whole)
+    store.verify()
+    assert len(store) == 150 and len(set(store.ids())) == 150
+    assert skipped(whole) == {"train-10": "empty", "train-11": "empty", "train-12": "not UTF-8"}
+    name = store.ids()[-1]
+    expected = cm.explain(box[0], store.example(name)["text"], "alti", tokenizer=box[1])
+    torch.testing.assert_close(store[name, "alti"].layers, expected.layers, atol=1e-5, rtol=1e-4)
+    assert not (whole / "run" / "tasks").exists() and not (whole / "run" / "parts").exists()
+
+
+def test_again_changes_nothing(whole: Path, corpus: Path, compute) -> None:
+    before = hashes(whole)
+    made = compute(dataset=str(corpus), out=str(whole), methods=("alti", "norm_enc"))
+    assert made.computed == 0 and made.examples == 150 and hashes(whole) == before
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "txt", "parquet"])
+def test_formats(suffix: str, tmp_path: Path) -> None:
+    path, texts = tmp_path / f"data.{suffix}", ['A "fine" film.', "Two keys."]
+    if suffix == "parquet":
+        pa = pytest.importorskip("pyarrow", reason="the extra [data] is not installed")
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pa.table({"text": texts, "y": [0, 1]}), path)
+    else:
+        lines = {
+            "csv": ["text,y", '"A ""fine"" film.",0', "Two keys.,1"], "tsv": ["text\ty", f"{texts[0]}\t0", "Two keys.\t1"],
+            "jsonl": [json.dumps({"text": t, "y": i}) for i, t in enumerate(texts)], "txt": texts,
+        }[suffix]  # fmt: skip
+        path.write_text("\n".join(lines) + "\n")
+    label = None if suffix == "txt" else "y"
+    rows = list(read_rows(Job(str(path), "out", ("alti",), label_column=label)))
+    assert [row.text for row in rows] == texts and [row.id for row in rows] == ["train-0", "train-1"]
+    if label:
+        assert [int(row.label) for row in rows] == [0, 1]
+
+
+def test_a_folder_through_datasets(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra [data] is not installed")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.csv").write_text("text\nA film.\nTwo keys.\n")
+    rows = read_rows(Job(str(tmp_path / "set"), "out", ("alti",), limit=1))
+    assert [row.text for row in rows] == ["A film."]
+
+
+def test_bad_rows_are_named(tmp_path: Path, compute) -> None:
+    rows: list[Any] = [
+        {"id": "ok", "text": "A film."}, {"id": "none", "text": None}, {"id": "number", "text": 7}, {"id": "ok", "text": "Twice."},
+        {"id": "", "text": "No id."}, [1], {"id": "long", "text": "key " * 3000}, {"id": "last", "text": "Two keys."},
+    ]  # fmt: skip
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join([*map(json.dumps, rows), "{broken"]))
+    made = compute(dataset=str(path), id_column="id")
+    found = skipped(Path(made.out))
+    assert cm.MapStore.open(made.out).ids() == ["ok", "last"] and made.skipped == 7
+    assert found["none"] == "no text" and found["number"] == "not text" and found["long"].startswith("too long")
+    assert found["ok"] == "the id was there before" and found["train-8"] == "not a JSON object" and "id" in found["train-4"]
+
+
+def test_max_length_cuts_and_counts(tmp_path: Path, compute) -> None:
+    path = tmp_path / "data.txt"
+    path.write_text("A film.\n" + "the keys " * 50 + "\n")
+    made = compute(dataset=str(path), max_length=12)
+    store = cm.MapStore.open(made.out)
+    assert made.truncated == 1 and len(store.example("train-1")["tokens"]) <= 12
+    assert ("the keys " * 50).startswith(store.example("train-1")["text"])
+
+
+def test_batches_keep_the_budget_and_the_data(box) -> None:
+    from ctxmix_hf.precompute.data import Row
+
+    rows = [Row(f"r{i}", text) for i, text in enumerate(sentences(300))]
+    planner = Planner(Job("d", "o", ("alti",), token_budget=200), box[1], 512)
+    batches = [batch for task in planner.tasks(rows) for batch in task]
+    lengths = [[len(box[1](text)["input_ids"]) for _, text, _ in batch] for batch in batches]
+    assert all(len(batch) * max(batch) <= 200 for batch in lengths) and max(map(len, lengths)) > 5
+    assert sorted(name for batch in batches for name, _, _ in batch) == sorted(row.id for row in rows)
+
+
+def test_out_of_memory_halves_and_gives_the_same(corpus: Path, whole: Path, compute, monkeypatch) -> None:
+    real, sizes = computing.compute, []
+
+    def small(model: Any, tokenizer: Any, recipes: Any, given: Any, options: Any) -> Any:
+        sizes.append(len(given))
+        if len(given) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(model, tokenizer, recipes, given, options)
+
+    monkeypatch.setattr(computation, "compute", small)
+    made = compute(dataset=str(corpus), methods=("alti", "norm_enc"))
+    assert made.examples == 150 and max(sizes) > 2
+    mine, theirs = cm.MapStore.open(made.out), cm.MapStore.open(whole)
+    assert mine.ids() == theirs.ids() and [names for _, names in mine.index.batches] == [names for _, names in theirs.index.batches]
+    for name in mine.ids()[::30]:
+        torch.testing.assert_close(mine[name, "norm_enc"].layers, theirs[name, "norm_enc"].layers, atol=1e-5, rtol=1e-4)
+
+
+def test_a_row_that_fails_in_the_model_is_left_out(corpus: Path, compute, monkeypatch) -> None:
+    real = computing.compute
+
+    def picky(model: Any, tokenizer: Any, recipes: Any, given: Any, options: Any) -> Any:
+        if any(text.startswith("keys") for text in given):
+            raise RuntimeError("no keys")
+        return real(model, tokenizer, recipes, given, options)
+
+    monkeypatch.setattr(computation, "compute", picky)
+    made = compute(dataset=str(corpus))
+    lost = [i for i, line in enumerate(corpus.read_bytes().split(b"\n")) if line.startswith(b"keys")]
+    assert lost and made.examples == 150 - len(lost)
+    assert skipped(Path(made.out))[f"train-{lost[0]}"] == "RuntimeError: no keys"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"token_budget": 65}, "token_budget was 64, now 65"),
+    ({"limit": 5}, "limit was None, now 5"),
+    ({"methods": ("alti",)}, "holds alti, norm_enc; now alti"),
+    ({"methods": ("alti", "globenc")}, "no maps of 'globenc'"),
+    ({"model": "ctxmix/sentiment"}, "the weights differ"),
+    ({"dtype": "float64"}, "float32, this one is in float64"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED, ids=[str(options) for options, _ in REFUSED])
+def test_another_run_in_the_same_folder_is_refused(whole: Path, corpus: Path, compute, options: dict[str, Any], words: str) -> None:
+    before = hashes(whole)
+    with pytest.raises(StoreError, match=words):
+        compute(**{"dataset": str(corpus), "out": str(whole), "methods": ("alti", "norm_enc"), **options})
+    assert hashes(whole) == before
+
+
+def test_changed_data_is_refused(whole: Path, corpus: Path, compute, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    for text, words in (
+        (corpus.read_bytes().replace(b"film", b"movie"), "other ids"),
+        (corpus.read_bytes() + b"More.\n", "153 rows then, 154 now"),
+    ):
+        other.write_bytes(text)
+        with pytest.raises(StoreError, match=words):
+            compute(dataset=str(other), out=str(whole), methods=("alti", "norm_enc"))
+
+
+def test_bad_input(tmp_path: Path, compute) -> None:
+    (tmp_path / "data.csv").write_text("review,stars\nGood.,5\n")
+    (tmp_path / "empty.csv").write_text("text\n")
+    (tmp_path / "data.docx").write_text("x")
+    for name, words in (("data.csv", "no column 'text'. Its columns: review, stars"), ("empty.csv", "is empty"), ("data.docx", "Cannot read"),
+                        ("none.csv", "no file"), ("no/such-dataset", "Could not read the dataset")):  # fmt: skip
+        dataset = name if name.startswith("no/") else str(tmp_path / name)
+        with pytest.raises(InputError, match=words):
+            compute(dataset=dataset)
+    assert not (tmp_path / "maps").exists()
+    with pytest.raises(CtxmixError, match="Did you mean 'alti'"):
+        compute(dataset=str(tmp_path / "data.csv"), methods=("alty",))
+
+
+def test_a_folder_that_is_not_ours(tmp_path: Path, corpus: Path, compute, box) -> None:
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / "thesis.tex").write_text("mine")
+    with pytest.raises(StoreError, match="not empty"):
+        compute(dataset=str(corpus))
+    with cm.MapStore.create(tmp_path / "store", model=box[0], tokenizer=box[1], methods=["alti"]) as store:
+        store.add(["a"], ["A film."])
+    with pytest.raises(StoreError, match="not made by"):
+        compute(dataset=str(corpus), out=str(tmp_path / "store"))
+
+
+def test_disk_errors_are_one_line(tmp_path: Path, corpus: Path, compute, monkeypatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="Not a directory|File exists"):
+        compute(dataset=str(corpus), out=str(tmp_path / "file" / "maps"))
+
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ctxmix_hf.hub.writing.put", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        compute(dataset=str(corpus))
+    monkeypatch.undo()
+    assert compute(dataset=str(corpus)).examples == 150  # and goes on when there is room again
+
+
+def test_ray_missing_names_the_extra(corpus: Path, compute, monkeypatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "ray" or name.startswith("ray."):
+            raise ImportError("No module named 'ray'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingDependencyError, match=r"ctxmix-hf\[ray\]"):
+        compute(dataset=str(corpus), engine="ray")
