@@ -73,7 +73,7 @@ def _predictions(logits: Any, count: int) -> list[int | None]:
 
 def _about(tokens: Tokens, mask: Tensor, pair: Any, prediction: int | None) -> dict[str, Any]:
     """An example's line, without id and label."""
-    seen = tokens.take(mask.nonzero().squeeze(-1).tolist())
+    seen = tokens if bool(mask.all()) else tokens.take(np.flatnonzero(mask.cpu().numpy()).tolist())
     text = pair[0] if pair else seen.text
     return {
         "text": text, "text_pair": pair[1] if pair and len(pair) > 1 else None, "tokens": list(seen.pieces),

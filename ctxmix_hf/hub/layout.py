@@ -82,7 +82,7 @@ def file_digest(path: Path) -> str:
     """sha256 of a file, the same the Hub computes for large files."""
     made = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        buffer = memoryview(bytearray(1 << 20))
+        buffer = memoryview(bytearray(1 << 18))  # stays in the processor's cache
         while count := file.readinto(buffer):
             made.update(buffer[:count])
     return made.hexdigest()

@@ -112,9 +112,11 @@ def check_header(path: Path, manifest: Manifest, folder: str, shard: Shard, entr
 
 def to_array(values: Any, dtype: str, name: str) -> Any:
     """`[L, T, T]` as the contiguous array that is stored."""
+    if dtype == "float32":
+        return np.ascontiguousarray(values, dtype="<f4")
     with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))
-    if dtype == "float16" and not np.isfinite(array).all():
+        array = np.ascontiguousarray(values, dtype="<f2")
+    if not np.isfinite(array).all():
         raise StoreError(f"The map of {name!r} does not fit in float16: store it with dtype='float32'.")
     return array
 
