@@ -11,7 +11,7 @@ import importlib
 import sys
 from typing import Any
 
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 PREFIX = "ContextMixing"
 _SEPARATOR = "__of__"

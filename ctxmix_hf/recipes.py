@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -153,7 +154,7 @@ def compute_maps(record: ModelRecord, methods: Any, max_memory: Any = None) -> d
     heads: dict[str, list[Any]] = {key: [] for key in layered}
     for layer in record:
         for key, recipe in layered.items():
-            computed = layer.once(recipe.method, lambda m=recipe.method, lay=layer: m.layer_map(lay, budget))
+            computed = layer.once(recipe.method, partial(recipe.method.layer_map, layer, budget))  # type: ignore[attr-defined]
             maps[key].append(computed)
             per_head = recipe.method.head_maps(layer, budget)  # type: ignore[attr-defined]
             if per_head is not None:

@@ -9,139 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
 from ctxmix_hf.errors import UnsupportedMethodError
+from ctxmix_hf.pieces import AttentionInputs, Block, FeedForward, NormState, Parts, Replay
 from ctxmix_hf.tokens import Tokens, numbered
+
+__all__ = ["STAGES", "AttentionInputs", "Block", "Check", "FeedForward", "LayerRecord", "ModelRecord", "NormState", "Parts",
+           "Replay", "Stage", "decompose"]  # fmt: skip
 
 STAGES = ("attention", "residual", "norm1", "norm2")
 Stage = Literal["attention", "residual", "norm1", "norm2"]
-
-
-@dataclass(frozen=True)
-class NormState:
-    """A norm as it ran: `weight * (v - mean(v)) / deviation + bias` (no mean for RMS, neither for affine)."""
-
-    kind: Literal["layer", "rms", "affine"]
-    weight: Tensor | None  # [D]
-    bias: Tensor | None  # [D]
-    eps: float
-    input: Tensor  # [B, T, D]
-
-    @cached_property
-    def deviation(self) -> Tensor:
-        """`[B, T, 1]`: sqrt(var + eps), the population variance of the true input, shared by all its parts."""
-        if self.kind == "affine":
-            return torch.ones_like(self.input[..., :1])
-        centred = self.centre(self.input)
-        return (centred.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
-
-    def centre(self, vectors: Tensor) -> Tensor:
-        return vectors - vectors.mean(dim=-1, keepdim=True) if self.kind == "layer" else vectors
-
-    def direction(self, vectors: Tensor) -> Tensor:
-        """The norm's linear part without the per-target division: `weight * centre(v)`, any `[..., D]`."""
-        centred = self.centre(vectors)
-        return centred if self.weight is None else centred * self.weight
-
-    def __call__(self, vectors: Tensor) -> Tensor:
-        """The norm itself on other vectors `[..., D]`, with their own statistics."""
-        shape = vectors.shape[-1:]
-        if self.kind == "layer":
-            return torch.nn.functional.layer_norm(vectors, shape, self.weight, self.bias, self.eps)
-        if self.kind == "rms":
-            scaled = torch.nn.functional.rms_norm(vectors, shape, self.weight, self.eps)
-        else:
-            scaled = self.direction(vectors)
-        return scaled if self.bias is None else scaled + self.bias
-
-
-@dataclass(frozen=True)
-class FeedForward:
-    """`W2 act(W1 x + b1) + b2`, or gated: `W2 (act(Wg x + bg) * (W1 x + b1)) + b2`; then times `scale`."""
-
-    activation: Callable[[Tensor], Tensor]
-    inner: tuple[Tensor, Tensor | None]  # W1 [D_ff, D], b1
-    outer: tuple[Tensor, Tensor | None]  # W2 [D, D_ff], b2
-    gate: tuple[Tensor, Tensor | None] | None = None
-    scale: Tensor | float | None = None  # layer scale
-
-    def from_hidden(self, inner: Tensor, gate: Tensor | None) -> Tensor:
-        """From pre-activations `[N, D_ff]` to the output `[N, D]`."""
-        hidden = self.activation(inner) if gate is None else self.activation(gate).mul_(inner)
-        weight, bias = self.outer
-        out = torch.nn.functional.linear(hidden, weight, bias)
-        return out if self.scale is None else out * self.scale
-
-    def __call__(self, x: Tensor) -> Tensor:
-        inner = torch.nn.functional.linear(x, *self.inner)
-        return self.from_hidden(inner, None if self.gate is None else torch.nn.functional.linear(x, *self.gate))
-
-
-@dataclass(frozen=True)
-class Block:
-    """The attention block and what follows it, as parts that add up (level 2).
-
-    `u = residual + branch_norm?(context @ projection + projection_bias)`, `a = norm1?(u)`, `w = a + ffn_output`,
-    `out = tail[-1]?(... w)`. Post-LN layers have `norm1` and one tail norm; pre-LN layers have neither.
-    """
-
-    projection: Tensor  # [H, E, D]
-    projection_bias: Tensor | None  # [D]
-    branch_norm: NormState | None
-    residual: Tensor  # [B, T, D]
-    before_norm: Tensor  # u [B, T, D]
-    norm1: NormState | None
-    output: Tensor  # a [B, T, D]
-    tail: tuple[NormState, ...]
-    tail_complete: bool  # False where the layer goes on with something that is not a sum or a norm (bottlenecks)
-    order: Literal["post", "pre", "sandwich", "parallel"]
-    ffn_input_norm: NormState | None = None  # pre-LN's norm before the feed-forward
-    ffn_output_norm: NormState | None = None  # sandwich's norm after it
-    feed_forward: FeedForward | None = None  # None where its shape was not recognised
-    rounds: bool = False  # a norm inside computes in float32 whatever the model's precision is
-
-
-@dataclass(frozen=True)
-class AttentionInputs:
-    """Queries and keys as affine functions of the tokens, proved to give the recorded probabilities."""
-
-    query: tuple[Tensor, Tensor | None]  # Wq [H*E, D], bq
-    key: tuple[Tensor, Tensor | None]
-    value: tuple[Tensor, Tensor | None]
-    input_norm: NormState | None  # pre-LN's norm between the tokens and the projections
-    scaling: float
-
-
-class Replay(Protocol):
-    """The rest of a layer, run again by the model itself from altered parts."""
-
-    def rerun(self, zeroed: int | None = None, head: int | None = None) -> Tensor:
-        """Layer output `[B, T, D]` when the value row `zeroed` is 0 (in one head, or all); as recorded for None."""
-        ...
-
-    def zeroed(self, sources: Sequence[int], head: int | None = None) -> Tensor:
-        """`rerun` for several sources at once: `[len(sources), B, T, D]`."""
-        ...
-
-    def from_hidden(self, hidden: Tensor) -> Tensor:
-        """Layer output for another layer input `[K, T, D]`, K a multiple of B (rows repeat the batch)."""
-        ...
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A decomposition: `total_i = sum_j part_ij + constant_i`, `part_ij = scale_i sum_h A_hij heads_hj + (i=j) own_i`."""
-
-    heads: Tensor  # [B, H, T, D]
-    own: Tensor | None  # [B, T, D]
-    diagonal: Tensor  # part_ii, attention and own together [B, T, D]
-    scale: Tensor | None  # [B, T, 1]
-    constant: Tensor  # [B, T, D]
-    total: Tensor  # [B, T, D], as captured
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 
 from ctxmix_hf.catalogue import list_methods
 from ctxmix_hf.explaining import encode
+from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.methods.rest import Rest
-from ctxmix_hf.modeling import instrument, instrumentation_of, uninstrument
+from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
 
 
@@ -64,7 +66,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}"
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

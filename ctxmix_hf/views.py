@@ -30,10 +30,8 @@ def save_by_suffix(result: Any, path: str | Path) -> Path:
     if target.suffix in PICTURES:
         result.plot().savefig(target)
         return target
-    if target.suffix in (".html", ".htm"):
-        return Path(result.to_html(target))
-    if target.suffix == ".csv":
-        return Path(result.to_csv(target))
+    if target.suffix in (".html", ".csv"):
+        return Path(result.to_html(target) if target.suffix == ".html" else result.to_csv(target))
     from ctxmix_hf.viz import export
 
     return export.save(result, target)
@@ -53,7 +51,6 @@ class MapViews:
     def _me(self) -> ContextMixingMap:
         return cast("ContextMixingMap", self)
 
-    # ---- showing ----------------------------------------------------------------------------------------------
     def __str__(self) -> str:
         """A small heatmap for the terminal (colours unless NO_COLOR is set)."""
         from ctxmix_hf.viz.terminal import map_text
@@ -229,6 +226,7 @@ class AttributionViews:
         return attribution_fragment(self._me)
 
     def show(self) -> None:
+        """Coloured text in a notebook, the terminal's elsewhere."""
         show_html(self._repr_html_(), str(self))
 
     def to_html(self, path: str | Path | None = None, cmap: str = "blues") -> Any:

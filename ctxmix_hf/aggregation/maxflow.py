@@ -16,9 +16,9 @@ try:
     COMPILED = True
 except ImportError:  # the extra [flow] brings it
     COMPILED = False
-    prange = range
+    prange = range  # type: ignore[misc]
 
-    def njit(*args: Any, **kwargs: Any) -> Any:
+    def njit(*args: Any, **kwargs: Any) -> Any:  # type: ignore[no-redef]
         return (lambda function: function) if not (args and callable(args[0])) else args[0]
 
 

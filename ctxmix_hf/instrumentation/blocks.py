@@ -10,7 +10,7 @@ from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout
 from ctxmix_hf.instrumentation.norms import NormCall
 from ctxmix_hf.instrumentation.roles import Branch, BranchFinder, LinearStep, Residual, Trunk, follow_trunk
 from ctxmix_hf.instrumentation.trace import Event, Trace
-from ctxmix_hf.records import Block, NormState
+from ctxmix_hf.pieces import Block, NormState, Order
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 HALF_TOLERANCE = 5e-2  # what bfloat16 itself leaves of a sum; such records say "approximate"
@@ -66,7 +66,7 @@ def build_block(
     return block, layout, precision_of(trace.values[residual.joined].dtype, *norms)
 
 
-def _order(branch: Branch, trunk: Trunk) -> str:
+def _order(branch: Branch, trunk: Trunk) -> Order:
     if branch.parallel:
         return "parallel"
     if branch.norm is not None:
@@ -78,14 +78,14 @@ def _effective(branch: Branch, attention: Attention) -> tuple[Tensor, Tensor | N
     """`(projection [H, E, D], bias [D])` of everything between the product and the sum, evaluated, never read off:
     adapters, layer scales and constants are in it."""
     heads, size = attention.values.shape[1], attention.values.shape[3]
-    kind = {"dtype": attention.values.dtype, "device": attention.values.device}
+    like = attention.values
     with torch.no_grad():
         if len(branch.steps) == 1 and isinstance(branch.steps[0], LinearStep):  # the plain case, for speed
             only = branch.steps[0]
-            bias = None if only.bias is None else only.bias.to(**kind)
-            return only.weight.to(**kind).mT.unflatten(0, (heads, size)), bias
-        bias = branch(torch.zeros(1, heads * size, **kind))[0]
-        matrix = branch(torch.eye(heads * size, **kind)) - bias
+            bias = None if only.bias is None else only.bias.to(like)
+            return only.weight.to(like).mT.unflatten(0, (heads, size)), bias
+        bias = branch(like.new_zeros(1, heads * size))[0]
+        matrix = branch(torch.eye(heads * size).to(like)) - bias
     return matrix.unflatten(0, (heads, size)), bias
 
 

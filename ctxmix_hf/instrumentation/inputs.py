@@ -67,7 +67,7 @@ def _check_ids(base: PreTrainedModel, ids: Tensor, mask: Tensor | None) -> None:
     pad = getattr(base.config, "pad_token_id", None)
     special = (getattr(base.config, "eos_token_id", None), getattr(base.config, "bos_token_id", None))
     padded = mask is None and isinstance(pad, int) and pad not in special and ids.shape[1] > 1
-    if padded and bool(((ids[:, -1] == pad) | (ids[:, 0] == pad)).any()):
+    if padded and pad in torch.cat([ids[:, -1], ids[:, 0]]).tolist():
         raise InputError(
             "The batch holds padding but no attention_mask was passed, so the model would mix padding into every "
             "token: pass the tokenizer's attention_mask too."

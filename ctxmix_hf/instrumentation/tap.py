@@ -96,7 +96,7 @@ def _alias(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-_TRANSPOSES = frozenset((Tensor.T.__get__, Tensor.mT.__get__, Tensor.data.__get__))
+_TRANSPOSES = frozenset((Tensor.T.__get__, Tensor.mT.__get__, Tensor.data.__get__))  # type: ignore[attr-defined]
 
 
 def _attribute(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
@@ -173,8 +173,8 @@ def _conv1d(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
 def _norm(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     result = func(*args, **kwargs)
     if tap.trace is not None:
-        names = ("input", "normalized_shape", "weight", "bias", "eps")
-        names = names if func.__name__ == "layer_norm" else ("input", "normalized_shape", "weight", "eps")
+        rest = ["weight", "bias", "eps"] if func.__name__ == "layer_norm" else ["weight", "eps"]
+        names = ["input", "normalized_shape", *rest]
         call = {"weight": None, "bias": None, "eps": None, **dict(zip(names, args, strict=False)), **kwargs}
         eps = torch.finfo(result.dtype).eps if call["eps"] is None else call["eps"]  # rms_norm's own default
         if func.__name__ == "layer_norm" and call["eps"] is None:
