@@ -183,8 +183,6 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
         tokenizer = tokenizer or (owner.load_tokenizer() if owner is not None else None)
         if tokenizer is None:
             raise InputError("No tokenizer is known for this model: pass tokenizer=...")
-        if owner is None:
-            model = instrument(model, tokenizer=tokenizer)
     if not getattr(tokenizer, "is_fast", False):
         raise InputError("Evaluations need a fast tokenizer: only those know which characters a piece stands for.")
     base = base_model(model)
@@ -192,6 +190,8 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
     if head == "masked_lm" and tokenizer.mask_token is None:
         raise UnsupportedMethodError(f"{name} has no mask token, so no word can be masked.")
     _check_head(model, tokenizer, head, name)
+    if instrumentation_of(model) is None:
+        model = instrument(model, tokenizer=tokenizer)
     is_box = name == "ctxmix/agreement" or str(name) == str(model_path("ctxmix/agreement"))
     only = is_box if heldout_only is None else heldout_only
     return Bench(model, tokenizer, head, name, fingerprint(base), _longest(base, tokenizer), only)

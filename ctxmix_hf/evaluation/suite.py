@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 from transformers import AutoConfig
 
 from ctxmix_hf.auto import model_path
@@ -15,7 +16,8 @@ from ctxmix_hf.evaluation.bench import Bench, Head, open_bench
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context
 from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
-from ctxmix_hf.instrumentation.session import base_model
+from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
+from ctxmix_hf.modeling import uninstrument
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
 SUITES: dict[str, tuple[str, ...]] = {
@@ -63,6 +65,18 @@ def evaluate(
     head = _head(suite, names, models[0])
     samples = read_data(data if data is not None else _default_data(suite, head), columns)
     built_in = data is None or (isinstance(data, str) and data in BUILT_IN)
+    strangers = [m for m in models if isinstance(m, nn.Module) and instrumentation_of(m) is None]
+    try:
+        return _evaluate(suite, names, models, tokenizer, head, samples, built_in, methods, limit, out, resume, seed, progress, pictures)
+    finally:
+        for stranger in strangers:  # a model that came without instrumentation goes without
+            uninstrument(stranger)
+
+
+def _evaluate(
+    suite: str, names: list[str], models: list[Any], tokenizer: Any, head: Head, samples: Samples, built_in: bool, methods: Any,
+    limit: int | None, out: Any, resume: Any, seed: int, progress: bool | None, pictures: bool,
+) -> EvaluationReport | EvaluationTable:  # fmt: skip
     contexts = [_context(m, tokenizer, head, samples, built_in, methods, limit, seed, resume, progress) for m in models[:2]]
     context = contexts[0] if len(contexts) == 1 else _paired(contexts[0], contexts[1])
     made = tuple(_run(name, context) for name in names if name in _runnable(suite, names, context, samples))

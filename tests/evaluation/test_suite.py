@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import ctxmix_hf as cm
 from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError, UnsupportedMethodError
 from ctxmix_hf.evaluation import EVALUATIONS, SUITES, scores, work
 from ctxmix_hf.evaluation.bench import Bench, open_bench
 from ctxmix_hf.evaluation.work import Store
+from ctxmix_hf.instrumentation.session import instrumentation_of
 
 FEW = ["attention", "alti", "random"]
 
@@ -166,3 +167,12 @@ def test_progress_bar_only_where_somebody_watches(capsys: pytest.CaptureFixture[
     assert "quiet" not in capsys.readouterr().err
     list(work.watched([1, 2], "loud", True))
     assert "loud" in capsys.readouterr().err
+
+
+def test_a_model_comes_and_goes_without_instrumentation(box: Bench) -> None:
+    model = BertForMaskedLM(
+        BertConfig(vocab_size=len(box.tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+    )
+    for _ in range(2):
+        cm.evaluate("cue_alignment", model=model, tokenizer=box.tokenizer, methods=["attention"], limit=2, progress=False)
+        assert instrumentation_of(model) is None
