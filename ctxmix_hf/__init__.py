@@ -40,6 +40,7 @@ _HOME = {
     "load_default": "auto",
     "method": "recipes",
     "mixing_ratios": "methods.ratios",
+    "plot_methods": "viz.figures",
     "similarity": "explaining",
     "supported_architectures": "architectures",
     "uninstrument": "modeling",
@@ -70,6 +71,7 @@ __all__ = [
     "load_default",
     "method",
     "mixing_ratios",
+    "plot_methods",
     "similarity",
     "supported_architectures",
     "uninstrument",
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from ctxmix_hf.recipes import method
     from ctxmix_hf.verification import verify
     from ctxmix_hf.viz.difference import MapDifference
+    from ctxmix_hf.viz.figures import plot_methods
 
 
 def __getattr__(name: str) -> Any:

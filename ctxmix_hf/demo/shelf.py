@@ -53,6 +53,7 @@ class Shelf:
 
     def __init__(self, size: int) -> None:
         self.size, self._held, self._lock = size, OrderedDict[str, Held](), threading.Lock()
+        self._loading: dict[str, threading.Lock] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -61,15 +62,25 @@ class Shelf:
         return list(self._held)
 
     def get(self, name: str) -> Held:
-        """The model of that name, loaded if need be."""
+        """The model of that name, loaded if need be; a slow download holds up nobody who asks for another."""
         name = check_name(name)
         with self._lock:
-            if name not in self._held:
-                self._held[name] = load(name)
-                while len(self._held) > self.size:
-                    self._held.popitem(last=False)
-            self._held.move_to_end(name)
-            return self._held[name]
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+            loading = self._loading.setdefault(name, threading.Lock())
+        with loading:
+            if name in self._held:  # somebody else waited for the same one
+                return self._held[name]
+            return self._put(name, load(name))
+
+    def _put(self, name: str, made: Held) -> Held:
+        with self._lock:
+            self._held[name] = made
+            self._loading.pop(name, None)
+            while len(self._held) > self.size:
+                self._held.popitem(last=False)
+        return made
 
 
 def check_name(given: Any) -> str:
