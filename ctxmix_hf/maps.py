@@ -20,7 +20,7 @@ Target = int | str | Sequence[int] | Literal["mean_pool"]
 AGGREGATIONS = ("rollout", "flow", "none")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attribution(AttributionViews):
     """One score per source token: a row of a map, or the importance for a class. `[B, T]`, zero on padding."""
 
@@ -33,6 +33,9 @@ class Attribution(AttributionViews):
 
     def __len__(self) -> int:
         return self.scores.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Attribution({self.method}, target {self.target}, {len(self)} x {self.scores.shape[1]} tokens)"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """`np.asarray(attribution)` is its scores."""
@@ -56,7 +59,7 @@ class Attribution(AttributionViews):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContextMixingMap(MapViews):
     """Contributions of source tokens (columns) to target tokens (rows), per layer and from the input.
 
@@ -92,6 +95,9 @@ class ContextMixingMap(MapViews):
 
     def __len__(self) -> int:
         return len(self.mask)
+
+    def __repr__(self) -> str:
+        return f"ContextMixingMap({self.method}, {len(self)} x {self.depth} layers x {self.size} tokens)"
 
     @property
     def input(self) -> Tensor:

@@ -1,0 +1,41 @@
+"""The README is true: its Python blocks run, its tables are the generated ones, its commands exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[str(i) for i in range(len(BLOCKS))])
+def test_code_block_runs(block: str, tmp_path: Path) -> None:
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_tables_are_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "scripts" / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    assert tables.rewritten(README) == README, "run python scripts/tables.py"
+
+
+def test_set_up_commands_are_there() -> None:
+    for command in ("scripts/explain.sh", "scripts/test.sh"):
+        assert f"bash {command}" in README and (ROOT / command).exists()
+    assert "scripts/test.sh" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_pictures_exist() -> None:
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (ROOT / path).stat().st_size > 5000
