@@ -93,6 +93,7 @@ def straight_value_zeroing(model: BertModel, inputs: dict[str, torch.Tensor]) ->
     hidden = model(**inputs, output_hidden_states=True).hidden_states
     layer = model.encoder.layer[0]
     for j in range(inputs["input_ids"].shape[1]):
+
         def zero(_m: object, _a: object, out: torch.Tensor, j: int = j) -> torch.Tensor:
             out = out.clone()
             out[:, j] = 0
@@ -174,7 +175,9 @@ def line(row: dict) -> str:
     target = row.get("target")
     verdict = "" if target is None else ("ok" if row["ratio"] <= target else "ABOVE")
     extra = "" if row.get("extra_MB") is None else f"{row['extra_MB']:8.0f} MB"
-    return f"{row['size']:10} B={row['batch']} threads={row['threads']} T={row['T']:<4} {row['method']:32} {row['ratio']:7.2f}x  target {target if target is not None else '-':<6} {verdict:6}{extra}"
+    shown = "-" if target is None else target
+    where = f"{row['size']:10} B={row['batch']} threads={row['threads']} T={row['T']:<4}"
+    return f"{where} {row['method']:32} {row['ratio']:7.2f}x  target {shown!s:<6} {verdict:6}{extra}"
 
 
 def picture(rows: list[dict], path: Path) -> None:
@@ -210,7 +213,11 @@ def main() -> None:
     rows = measure(options.size, options.tokens, options.batch, options.threads, options.repeats, options.straight)
     RESULTS.mkdir(exist_ok=True)
     name = f"cost-{options.size}-b{options.batch}-t{options.threads}"
-    about = {"torch": torch.__version__, "machine": platform.machine(), "peak_rss_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+    about = {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "peak_rss_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
     (RESULTS / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     picture(rows, RESULTS / f"{name}.png")
 

@@ -36,7 +36,9 @@ def test_a_text_where_tensors_are_expected(bert) -> None:
         bert[0]("a text", output_decomposition=True)
 
 
-@pytest.mark.parametrize(("ids", "words"), [(torch.zeros(0, 5, dtype=torch.long), "batch is empty"), (torch.zeros(1, 0, dtype=torch.long), "sequence is empty")])
+@pytest.mark.parametrize(
+    ("ids", "words"), [(torch.zeros(0, 5, dtype=torch.long), "batch is empty"), (torch.zeros(1, 0, dtype=torch.long), "sequence is empty")]
+)
 def test_empty(bert, ids, words) -> None:
     with pytest.raises(ValueError, match=words):
         bert[0](input_ids=ids, output_decomposition=True)
@@ -109,7 +111,9 @@ def test_single_token() -> None:
     cm.instrument(model)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ZeroRowWarning)
-        maps = model(input_ids=torch.tensor([[7]]), output_context_mixing=["attention_res", "alti", "value_zeroing", "globenc", "attention_flow"]).context_mixing
+        maps = model(
+            input_ids=torch.tensor([[7]]), output_context_mixing=["attention_res", "alti", "value_zeroing", "globenc", "attention_flow"]
+        ).context_mixing
     assert maps["attention_res"].layers.flatten().tolist() == [1.0, 1.0]
     assert all(torch.isfinite(m.input).all() for m in maps.values())
 

@@ -44,7 +44,9 @@ def test_effective_attention_keeps_the_heads_output(recorded) -> None:
     model, inputs = zoo.build("bert", dtype=torch.float64)
     ids = torch.randint(5, 90, (1, 20))  # longer than the head size
     with torch.no_grad():
-        out = cm.instrument(model)(input_ids=ids, output_decomposition=True, output_context_mixing=[method("effective_attention", per_head=True)])
+        out = cm.instrument(model)(
+            input_ids=ids, output_decomposition=True, output_context_mixing=[method("effective_attention", per_head=True)]
+        )
     effective, layer = out.context_mixing["effective_attention"].heads[:, 0], out.decomposition[0]
     assert not torch.allclose(effective, layer.attention)
     assert torch.allclose(effective @ layer.values, layer.attention @ layer.values, atol=1e-10)
@@ -58,6 +60,7 @@ def test_value_zeroing_equals_a_hook_on_the_value_projection(recorded) -> None:
     with torch.no_grad():
         plain = model(**single, output_decomposition=True).decomposition[0]
         for j in (0, 3):
+
             def zero(_m, _a, output, j=j):
                 output = output.clone()
                 output[:, j] = 0
@@ -78,7 +81,9 @@ def test_hta_agrees_with_finite_differences() -> None:
     cm.instrument(model)
     ids = torch.tensor([[7, 11, 23]])
     with torch.no_grad():
-        out = model(input_ids=ids, output_decomposition=True, output_context_mixing=[method("hta", row_shares=False), method("hta_x_input")])
+        out = model(
+            input_ids=ids, output_decomposition=True, output_context_mixing=[method("hta", row_shares=False), method("hta_x_input")]
+        )
         record = out.decomposition
         x, step = record.embedding_sum, 1e-6
         total = torch.zeros(3, 3, dtype=torch.float64)
@@ -98,7 +103,10 @@ def test_sketch_is_within_its_standard_error() -> None:
     model, _ = zoo.build("bert", dtype=torch.float64)
     cm.instrument(model)
     with torch.no_grad():
-        maps = model(input_ids=torch.randint(5, 90, (1, 6)), output_context_mixing=[method("hta", row_shares=False), method("hta", row_shares=False, sketch=64)]).context_mixing
+        maps = model(
+            input_ids=torch.randint(5, 90, (1, 6)),
+            output_context_mixing=[method("hta", row_shares=False), method("hta", row_shares=False, sketch=64)],
+        ).context_mixing
     exact, sketched = (m for m in maps.values())
     error = sketched.meta["notes"]["standard_error"]
     outside = ((sketched.input - exact.input).abs() > 3 * error).double().mean()

@@ -26,7 +26,13 @@ def tiny(dtype: torch.dtype = torch.float32, **kwargs):
 
 
 def hooks(model: torch.nn.Module) -> int:
-    names = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
+    names = (
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_forward_hooks_with_kwargs",
+        "_forward_pre_hooks_with_kwargs",
+        "_forward_hooks_always_called",
+    )
     return sum(len(getattr(module, name)) for module in model.modules() for name in names)
 
 

@@ -57,7 +57,9 @@ def test_operations_against_one_forward(model, methods, limit) -> None:
 def test_nothing_is_computed_twice(model) -> None:
     plain = flops(model)
     together = flops(model, output_context_mixing=["norm_resln", "norm_enc", "globenc", "norm_rollout", "attention_res"]) - plain
-    alone = sum(flops(model, output_context_mixing=[n]) - plain for n in ("norm_resln", "norm_enc", "globenc", "norm_rollout", "attention_res"))
+    alone = sum(
+        flops(model, output_context_mixing=[n]) - plain for n in ("norm_resln", "norm_enc", "globenc", "norm_rollout", "attention_res")
+    )
     assert together < 0.7 * alone
 
 

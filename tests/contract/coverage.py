@@ -31,7 +31,9 @@ def main() -> None:
     TARGET.write_text(json.dumps({"transformers": transformers.__version__, "families": rows}, indent=1) + "\n")
     for row in rows:
         error = "-" if row["error"] is None else f"{row['error']:.0e}"
-        print(f"{row['name']:28} {row['modality']:8} level {row['level']} {row['order']:10} {row['norm']:18} {row['feed_forward']:8} {error}")
+        print(
+            f"{row['name']:28} {row['modality']:8} level {row['level']} {row['order']:10} {row['norm']:18} {row['feed_forward']:8} {error}"
+        )
     print(f"{exact} families exact, {len(rows)} recorded (transformers {transformers.__version__})")
 
 
