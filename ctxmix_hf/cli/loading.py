@@ -33,16 +33,17 @@ def quiet(debug: bool = False) -> None:
 
 
 def load(
-    name: str, *, revision: str | None = None, dtype: str | None = None, device: str = "cpu", tokenizer: bool = True
-) -> tuple[Any, Any]:
-    """`(model, tokenizer)`, instrumented, in evaluation mode."""
+    name: str, *, revision: str | None = None, dtype: str | None = None, device: str = "cpu", tokenizer: bool = True,
+    lm_head: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
+    """`(model, tokenizer)`, instrumented, in evaluation mode; `lm_head=False` leaves a masked LM's head out: maps need none."""
     path = model_path(name)
     keywords: dict[str, Any] = {"revision": revision} if revision else {}
     if dtype:
         keywords["dtype"] = getattr(torch, dtype)
     try:
         read = transformers.AutoTokenizer.from_pretrained(path, revision=revision) if tokenizer else None
-        model = _loader(path, revision).from_pretrained(name, tokenizer=read, **keywords)
+        model = _loader(path, revision, lm_head).from_pretrained(name, tokenizer=read, **keywords)
         return model.to(device).eval(), read
     except CtxmixError:
         raise
@@ -50,13 +51,14 @@ def load(
         raise InputError(f"Could not load the model {name!r}: {_first_line(error)}") from error
 
 
-def _loader(path: Any, revision: str | None) -> Any:
+def _loader(path: Any, revision: str | None, lm_head: bool) -> Any:
     """The Auto class of the head the model was saved with; without a known one, the bare encoder."""
     try:
         named = transformers.AutoConfig.from_pretrained(path, revision=revision).architectures or []
     except (OSError, ValueError):  # a pointer repository has no config
         named = []
-    return next((cls for kind, cls in HEADS.items() if any(kind in item for item in named)), auto.AutoContextMixingModel)
+    heads = {kind: cls for kind, cls in HEADS.items() if lm_head or kind != "ForMaskedLM"}
+    return next((cls for kind, cls in heads.items() if any(kind in item for item in named)), auto.AutoContextMixingModel)
 
 
 def load_asked(args: Any) -> tuple[Any, Any]:

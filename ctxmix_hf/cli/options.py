@@ -111,7 +111,7 @@ def precompute(parser: ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="only the first N rows")
     parser.add_argument("--max-length", type=positive, metavar="N", help="cut longer texts to N tokens (default: skip what does not fit)")
     parser.add_argument(
-        "--token-budget", type=positive, default=2048, metavar="N", help="tokens per batch, padding included (default: 2048)"
+        "--token-budget", type=positive, default=1024, metavar="N", help="tokens per batch, padding included (default: 1024)"
     )
     parser.add_argument("--store-dtype", choices=("float32", "float16"), default="float32", help="of the kept maps (default: float32)")
     parser.add_argument("--engine", choices=("local", "ray"), default="local")

@@ -28,7 +28,7 @@ class Job:
     label_column: str | None = None
     limit: int | None = None
     max_length: int | None = None
-    token_budget: int = 2048
+    token_budget: int = 1024
     store_dtype: str = "float32"
     engine: str = "local"
     workers: int = 1

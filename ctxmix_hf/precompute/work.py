@@ -32,9 +32,10 @@ Report = Callable[[int, int], None]  # sentences, tokens
 
 
 def load_model(job: Job, device: str | None = None) -> tuple[Any, Any]:
+    """Without a masked LM's head, which costs as much as the encoder of a small model and leaves nothing in a store."""
     quiet()
     torch.set_num_threads(job.threads)
-    return load(job.model, revision=job.revision, dtype=job.dtype, device=device or job.device)
+    return load(job.model, revision=job.revision, dtype=job.dtype, device=device or job.device, lm_head=False)
 
 
 def recipes_of(manifest: Manifest) -> dict[str, Recipe]:

@@ -171,11 +171,17 @@ def test_bad_input(tmp_path: Path, compute) -> None:
     (tmp_path / "data.csv").write_text("review,stars\nGood.,5\n")
     (tmp_path / "empty.csv").write_text("text\n")
     (tmp_path / "data.docx").write_text("x")
-    for name, words in (("data.csv", "no column 'text'. Its columns: review, stars"), ("empty.csv", "is empty"), ("data.docx", "Cannot read"),
-                        ("none.csv", "no file"), ("no/such-dataset", "Could not read the dataset")):  # fmt: skip
-        dataset = name if name.startswith("no/") else str(tmp_path / name)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.csv").write_text("text\nA film.\n")
+    for name, split, words in (
+        ("data.csv", "train", "no column 'text'. Its columns: review, stars"),
+        ("empty.csv", "train", "is empty"),
+        ("data.docx", "train", "Cannot read"),
+        ("none.csv", "train", "no file"),
+        ("set", "nope", "Could not read the dataset"),
+    ):
         with pytest.raises(InputError, match=words):
-            compute(dataset=dataset)
+            compute(dataset=str(tmp_path / name), split=split)
     assert not (tmp_path / "maps").exists()
     with pytest.raises(CtxmixError, match="Did you mean 'alti'"):
         compute(dataset=str(tmp_path / "data.csv"), methods=("alty",))
@@ -194,7 +200,7 @@ def test_a_folder_that_is_not_ours(tmp_path: Path, corpus: Path, compute, box) -
 
 def test_disk_errors_are_one_line(tmp_path: Path, corpus: Path, compute, monkeypatch) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="Not a directory|File exists"):
+    with pytest.raises(StoreError, match=r"Not a directory|File exists"):
         compute(dataset=str(corpus), out=str(tmp_path / "file" / "maps"))
 
     def full(*args: Any) -> Any:
