@@ -102,11 +102,12 @@ def main() -> None:
     torch.set_num_threads(1)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("papers.json" if not (arguments.classifier or arguments.masked_lm) else "papers_given.json")
-    made = json.loads(path.read_text()) if path.is_file() else {}
     for subject in subjects(arguments.data, arguments.classifier, arguments.masked_lm):
         if arguments.only and subject.name not in arguments.only:
             continue
-        made[subject.name] = run_subject(subject, arguments.work, arguments.scale)
+        done = run_subject(subject, arguments.work, arguments.scale)
+        made = json.loads(path.read_text()) if path.is_file() else {}  # another run may have added its own meanwhile
+        made[subject.name] = done
         path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 

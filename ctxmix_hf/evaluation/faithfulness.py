@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import SHORTEST, rank_correlation, summarise
-from ctxmix_hf.evaluation.scores import REFERENCES, Scores
+from ctxmix_hf.evaluation.scores import BLANK_OUT_ABS, REFERENCES, Scores
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 
-LAYER_REFERENCES = ("blank_out", "grad_sum")
+LAYER_REFERENCES = (BLANK_OUT_ABS, "grad_sum")  # what Abnar & Zuidema 2020 compare with
 STATISTICS = ("mean", "std", "ci_low", "ci_high", "n", "undefined")
 
 
@@ -23,7 +23,9 @@ def _statistics(values: Sequence[float], seed: int) -> list[Cell]:
 
 
 def references_of(context: Context) -> list[str]:
-    return [name for name in REFERENCES if name in context.method_set.attributions]
+    """Signed and absolute blank-out, and every gradient saliency."""
+    known = [name for name in REFERENCES if name in context.method_set.attributions]
+    return [BLANK_OUT_ABS, *known] if "blank_out" in known else known
 
 
 def too_short(scores: Sequence[Scores]) -> str:
@@ -58,7 +60,7 @@ def faithfulness_layers(context: Context) -> EvaluationTable:
     context.need_sentences()
     scores = context.scores
     rows: list[list[Cell]] = []
-    for reference in (r for r in LAYER_REFERENCES if r in context.method_set.attributions):
+    for reference in (r for r in LAYER_REFERENCES if r in references_of(context)):
         for method in context.method_set.maps:
             for scope in ("layer", "input"):
                 rows += _by_layer(context, method, scope, reference)

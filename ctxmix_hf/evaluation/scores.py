@@ -22,6 +22,7 @@ from ctxmix_hf.recipes import Recipe, map_names, resolve
 
 Array = NDArray[np.float64]
 RANDOM = "random"
+BLANK_OUT_ABS = "blank_out_abs"  # |drop|, Abnar's and Ferrando's blank-out; the signed one is Mohebbi's
 LAYERWISE = ("grad_l2", "grad_x_input")  # taken at the input of every layer, as Mohebbi et al. 2023 do
 REFERENCES = ("blank_out", "grad_l2", "grad_dot_input", "grad_x_input", "grad_sum", "integrated_gradients", "deeplift")
 DEFAULT_METHODS = (
@@ -112,6 +113,8 @@ def collect(
 
 def _read(ready: Ready, result: Result) -> Scores:
     rows = {part: {name: np.asarray(v, dtype=np.float64) for name, v in result[part].items()} for part in ("layers", "input")}
+    if "blank_out" in rows["input"]:
+        rows["input"][BLANK_OUT_ABS] = np.abs(rows["input"]["blank_out"])
     return Scores(ready, rows["layers"], rows["input"], result["answer"], result["right"], result["predicted"])
 
 

@@ -70,8 +70,8 @@ def test_faithfulness_is_scipys(context: Callable[..., Context]) -> None:
     row = faithfulness.faithfulness(made).where(method="alti", reference="grad_l2")
     values = [spearmanr(s.final("alti"), s.final("grad_l2")).statistic for s in made.scores]
     assert row.column("mean")[0] == pytest.approx(np.mean(values)) and row.column("std")[0] == pytest.approx(np.std(values, ddof=1))
-    layers = faithfulness.faithfulness_layers(made).where(method="alti", scope="layer", reference="blank_out", layer=2)
-    values = [spearmanr(s.layers["alti"][1], s.final("blank_out")).statistic for s in made.scores]
+    layers = faithfulness.faithfulness_layers(made).where(method="alti", scope="layer", reference="blank_out_abs", layer=2)
+    values = [spearmanr(s.layers["alti"][1], np.abs(s.final("blank_out"))).statistic for s in made.scores]
     assert layers.column("mean")[0] == pytest.approx(np.mean(values))
 
 
