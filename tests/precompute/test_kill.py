@@ -20,16 +20,20 @@ WAIT = 240
 
 
 def start(corpus: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
+    """The real command; what it says goes to a file beside `out`."""
     command = ["precompute", "--dataset", str(corpus), "--methods", ",".join(METHODS), "--token-budget", "64", "--out", str(out), *options]
-    return subprocess.Popen(
-        [sys.executable, "-m", "ctxmix_hf", *command], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    with said(out).open("wb") as file:
+        return subprocess.Popen([sys.executable, "-m", "ctxmix_hf", *command], env=environment(), stdout=file, stderr=file)
 
 
-def until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
+def said(out: Path) -> Path:
+    return out.with_suffix(".log")
+
+
+def until(process: subprocess.Popen[bytes], out: Path, reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT
     while not reached():
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+        assert process.poll() is None, said(out).read_text()
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -41,7 +45,7 @@ def lines(path: Path) -> int:
 def test_sigkill_then_continue(corpus: Path, whole: Path, compute, tmp_path: Path) -> None:
     out = tmp_path / "maps"
     process = start(corpus, out)
-    until(process, lambda: lines(out / "index.jsonl") >= 4)
+    until(process, out, lambda: lines(out / "index.jsonl") >= 4)
     process.kill()
     process.wait()
     kept = lines(out / "index.jsonl")
@@ -79,13 +83,13 @@ def test_processes_killed_one_and_all(corpus: Path, whole: Path, tmp_path: Path)
     """First the parent dies, then a worker of the next run."""
     out = tmp_path / "maps"
     process = start(corpus, out, "--workers", "2")
-    until(process, lambda: any(lines(path) for path in out.glob("run/parts/*/index.jsonl")))
+    until(process, out, lambda: any(lines(path) for path in out.glob("run/parts/*/index.jsonl")))
     process.kill()
     process.wait()
     process = start(corpus, out, "--workers", "2")
     victim = wait_for_worker(process, out)
     os.kill(victim, signal.SIGKILL)
-    assert process.wait(WAIT) == 0, process.stderr.read() if process.stderr else ""
+    assert process.wait(WAIT) == 0, said(out).read_text()
     assert hashes(out) == hashes(whole)
 
 
@@ -96,7 +100,7 @@ def test_ray_with_a_killed_worker(corpus: Path, whole: Path, tmp_path: Path) -> 
     process = start(corpus, out, "--engine", "ray", "--workers", "2")
     victim = wait_for_worker(process, out)
     os.kill(victim, signal.SIGKILL)
-    assert process.wait(WAIT) == 0, process.stderr.read() if process.stderr else ""
+    assert process.wait(WAIT) == 0, said(out).read_text()
     assert hashes(out) == hashes(whole)
 
 
@@ -127,5 +131,5 @@ def wait_for_worker(process: subprocess.Popen[bytes], out: Path) -> int:
                 return True
         return False
 
-    until(process, working)
+    until(process, out, working)
     return found[0]
