@@ -38,8 +38,8 @@ CLASSIFIER = {
     "alti_figure_6": ("special_tokens", 64),
     "brunner_figure_1a": ("effective_attention", 60),
     "brunner_figure_2a": ("identifiability_layers", 24),
-    "brunner_figure_3": ("mixing_own", 4),
-    "brunner_figure_4": ("mixing_distance", 4),
+    "brunner_figure_3": ("mixing_own", 6),
+    "brunner_figure_4": ("mixing_distance", 6),
 }
 MASKED_LM = {
     "value_zeroing_figure_1": ("cue_alignment", 64),

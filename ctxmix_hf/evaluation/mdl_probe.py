@@ -70,7 +70,8 @@ def online_code(features: Tensor, labels: Tensor, classes: int, fractions: Seque
     ends = block_ends(len(y), classes, fractions)
     bits, right = ends[0] * math.log2(classes), 0
     for start, end in itertools.pairwise(ends):
-        mean, scale = x[:start].mean(dim=0), x[:start].std(dim=0, unbiased=False).clamp(min=1e-6)
+        mean = x[:start].mean(dim=0)
+        scale = (x[:start] - mean).square().mean().sqrt().clamp(min=1e-6)  # one for all: early blocks hold few vectors
         weight, bias = fit_probe((x[:start] - mean) / scale, y[:start], classes)
         logits = (x[start:end] - mean) / scale @ weight + bias
         bits -= float(torch.log_softmax(logits, dim=-1)[torch.arange(end - start), y[start:end]].sum()) / math.log(2)
@@ -95,7 +96,7 @@ def codes(context: Context) -> list[Code]:
     store = context.store("mdl_probe")
     described = [context.bench.fingerprint, [[r.sample.key, r.ids, r.position] for r in ready], labels, FRACTIONS]
     depth = int(context.bench.depth)
-    keys = [content_key("mdl", layer, *described) for layer in range(depth + 1)]
+    keys = [content_key("mdl, one scale", layer, *described) for layer in range(depth + 1)]
     missing = [layer for layer in range(depth + 1) if keys[layer] not in store.known]
     if missing:
         states = hidden_states(context.bench, ready, context.progress)

@@ -20,7 +20,7 @@ from ctxmix_hf.methods.ratios import STAGE_OF, mixing_ratios
 from ctxmix_hf.recipes import method as recipe
 
 FARTHEST = 10  # neighbours beyond are one group
-SKETCH = 16  # random probes per token for HTA: unbiased, cheap
+SKETCH = 8  # random probes per token for HTA: unbiased, cheap
 
 
 def chosen(context: Context) -> MethodSet:
@@ -54,7 +54,7 @@ def statistics(context: Context) -> list[Result]:
     methods = chosen(context)
     described = [context.bench.fingerprint, methods.described(), FARTHEST]
     keys = [content_key("mixing", item.sample.key, item.ids, *described) for item in context.ready]
-    batches = context.bench.batches(context.ready, sentences=8)
+    batches = context.bench.batches(context.ready, sentences=2)
 
     def compute(batch: Sequence[int]) -> list[Result]:
         return _batch(context.bench, [context.ready[i] for i in batch], methods)

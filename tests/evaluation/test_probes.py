@@ -46,7 +46,8 @@ def test_online_code_by_hand() -> None:
     code = online_code(x, y, 2, fractions=(0.25, 0.5, 1.0))
     bits = 10 * math.log2(2)
     for start, end in ((10, 20), (20, 40)):
-        mean, scale = x[:start].mean(dim=0), x[:start].std(dim=0, unbiased=False)
+        mean = x[:start].mean(dim=0)
+        scale = (x[:start] - mean).square().mean().sqrt()
         probe = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000).fit(((x[:start] - mean) / scale).numpy(), y[:start].numpy())
         p = probe.predict_proba(((x[start:end] - mean) / scale).numpy())[np.arange(end - start), y[start:end].numpy()]
         bits -= np.log2(p).sum()
