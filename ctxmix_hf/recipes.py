@@ -152,10 +152,13 @@ def compute_maps(record: ModelRecord, methods: Any, max_memory: Any = None) -> d
     layered = {key: recipe for key, recipe in recipes.items() if isinstance(recipe.method, LayerMethod)}
     maps: dict[str, list[Any]] = {key: [] for key in layered}
     heads: dict[str, list[Any]] = {key: [] for key in layered}
+    noted: dict[str, dict[str, list[Any]]] = {key: {} for key in layered}
     for layer in record:
         for key, recipe in layered.items():
             computed = layer.once(recipe.method, partial(recipe.method.layer_map, layer, budget))  # type: ignore[attr-defined]
             maps[key].append(computed)
+            for note, value in recipe.method.layer_notes(layer).items():  # type: ignore[attr-defined]
+                noted[key].setdefault(note, []).append(value)
             per_head = recipe.method.head_maps(layer, budget)  # type: ignore[attr-defined]
             if per_head is not None:
                 heads[key].append(per_head)
@@ -167,7 +170,8 @@ def compute_maps(record: ModelRecord, methods: Any, max_memory: Any = None) -> d
             made[key] = _as_map(record, key, recipe, None, None, values, notes)
         else:
             per_head = torch.stack(heads[key], dim=1) if heads[key] else None
-            made[key] = _as_map(record, key, recipe, torch.stack(maps[key], dim=1), per_head, None, {})
+            notes = {note: torch.stack(values, dim=1) for note, values in noted[key].items()}
+            made[key] = _as_map(record, key, recipe, torch.stack(maps[key], dim=1), per_head, None, notes)
     return made
 
 

@@ -113,6 +113,17 @@ def test_sketch_is_within_its_standard_error() -> None:
     assert outside < 0.05
 
 
+def test_sketched_layer_jacobian_reports_its_error() -> None:
+    model, _ = zoo.build("bert", dtype=torch.float64)
+    specs = [method("hta_x_input"), method("hta_x_input", sketch=64)]
+    with torch.no_grad():
+        maps = cm.instrument(model)(input_ids=torch.randint(5, 90, (1, 6)), output_context_mixing=specs).context_mixing
+    exact, sketched = maps.values()
+    error = sketched.meta["notes"]["standard_error"]
+    assert error.shape == sketched.layers.shape
+    assert ((sketched.layers - exact.layers).abs() > 3 * error).double().mean() < 0.05
+
+
 def test_integrated_gradients_are_complete(box) -> None:
     model, tok = box
     do, does = tok.convert_tokens_to_ids(["do", "does"])

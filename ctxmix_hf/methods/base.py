@@ -51,6 +51,10 @@ class LayerMethod(AbstractMethod):
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         """`[B, T target, T source]`, rows of padding zero."""
 
+    def layer_notes(self, layer: LayerRecord) -> dict[str, Tensor]:
+        """What else is known of this layer's map (the standard error of an estimate), stacked into `meta["notes"]`."""
+        return {}
+
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         """`[B, H, T, T]` where the paper has a result per head and `per_head=True` was asked for."""
         return None

@@ -98,11 +98,17 @@ class HtaTimesInput(LayerMethod):
             exact = layer_jacobian_norms(layer, self.times_input, budget)
             if exact is not None:
                 return exact * (layer.mask[:, :, None] & layer.mask[:, None, :])
-        norms, _ = jacobian_norms(
+        norms, error = jacobian_norms(
             _layer_run(layer), layer.layer_input, layer.mask,
             times_input=self.times_input, sketch=self.sketch, seed=self.seed, budget=budget,
         )  # fmt: skip
+        if error is not None:
+            layer.shared["standard error", self] = error[0]
         return norms[0]
+
+    def layer_notes(self, layer: LayerRecord) -> dict[str, Tensor]:
+        error = layer.shared.get(("standard error", self))
+        return {} if error is None else {"standard_error": error}
 
 
 def _layer_run(layer: LayerRecord) -> Forward:

@@ -1,0 +1,112 @@
+"""Flow and HTA against straightforward implementations of the same numbers, in one run: prints ratios, writes results/exact.json.
+
+    python benchmarks/exact.py
+
+- attention_flow: every pair of the last layer's first tokens, against networkx's preflow_push on the same graph (a sample of pairs).
+- hta_x_input, exact: against batched autograd Jacobians (vmap of vjp, chunks of 64). At T = 64 the baseline is timed on a sample of
+  its chunks and scaled, because the whole takes the better part of an hour.
+- hta, sketch=32: against exact hta (timed on a sample of its backward passes and scaled).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import torch
+from networkx.algorithms.flow import preflow_push
+from transformers import BertConfig, BertModel
+
+import ctxmix_hf as cm
+from ctxmix_hf.aggregation.flow import flow
+
+RESULTS = Path(__file__).parent / "results" / "exact.json"
+MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+
+
+def seconds(run) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def flows(layers: int = 12, tokens: int = 40, sample: int = 6) -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.full(tokens, 0.3), size=(layers, tokens))
+    maps = torch.from_numpy(0.5 * weights + 0.5 * np.eye(tokens))[None]
+    flow(maps[:, :2], row_shares=False)  # compile
+    result: list[torch.Tensor] = []
+    ours = seconds(lambda: result.append(flow(maps, row_shares=False))) / (layers * tokens * tokens)
+    graph = nx.DiGraph()
+    for layer in range(layers):
+        for i in range(tokens):
+            for j in range(tokens):
+                graph.add_edge((layer + 1, i), (layer, j), capacity=float(maps[0, layer, i, j]))
+    gaps, spent = [], 0.0
+    for k in range(sample):
+        layer, start, sink = layers - k % 3, int(rng.integers(tokens)), int(rng.integers(tokens))
+        value: list[float] = []
+        spent += seconds(lambda: value.append(nx.maximum_flow_value(graph, (layer, start), (0, sink), flow_func=preflow_push)))
+        gaps.append(abs(value[0] - float(result[0][0, layer - 1, start, sink])))
+    return {"us_per_pair": 1e6 * ours, "networkx_us_per_pair": 1e6 * spent / sample, "ratio": spent / sample / ours, "gap": max(gaps)}
+
+
+def batched_jacobian(layer, x: torch.Tensor, chunks: int | None) -> int:
+    """vmap of vjp over the rows of the identity, 64 at a time; gives the number of chunks there are."""
+    _, pull = torch.func.vjp(lambda h: _first(layer(h)), x)
+    rows = x.numel()
+    identity = torch.eye(rows).view(rows, *x.shape)
+    total = (rows + 63) // 64
+    for k in range(total if chunks is None else min(chunks, total)):
+        torch.func.vmap(pull)(identity[64 * k : 64 * (k + 1)])
+    return total
+
+
+def _first(output):
+    return output[0] if isinstance(output, tuple) else output
+
+
+def jacobians(tokens: int, sample: int | None) -> dict[str, float]:
+    model = cm.instrument(BertModel(BertConfig(**MINILM, attn_implementation="eager")).eval())
+    ids = torch.randint(1000, 20_000, (1, tokens))
+    with torch.no_grad():
+        record = model(input_ids=ids, output_decomposition=True).decomposition
+        ours = seconds(lambda: model(input_ids=ids, output_context_mixing=["hta_x_input"]))
+    layer, x = model.encoder.layer[0], record[0].layer_input
+    counted: list[int] = []
+    spent = seconds(lambda: counted.append(batched_jacobian(layer, x, sample)))
+    theirs = spent * (1 if sample is None else counted[0] / sample) * len(record)
+    return {"T": tokens, "seconds": ours, "autograd_seconds": theirs, "ratio": theirs / ours, "autograd_sampled": sample is not None}
+
+
+def sketch(tokens: int = 16, probes: int = 32) -> dict[str, float]:
+    model = cm.instrument(BertModel(BertConfig(**MINILM, attn_implementation="eager")).eval())
+    ids = torch.randint(1000, 20_000, (1, tokens))
+    with torch.no_grad():
+        model(input_ids=ids, output_decomposition=True)
+        ours = seconds(lambda: model(input_ids=ids, output_context_mixing=[cm.method("hta", sketch=probes)]))
+        # exact needs one backward pass per output coordinate: the same code with as many probes as coordinates
+        sampled = seconds(lambda: model(input_ids=ids, output_context_mixing=[cm.method("hta", sketch=4 * probes)]))
+    exact = sampled * MINILM["hidden_size"] / (4 * probes)
+    return {"T": tokens, "probes": probes, "seconds": ours, "exact_seconds": exact, "ratio": exact / ours}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    found = {"flow": flows()}
+    print("flow", found["flow"], flush=True)
+    found["hta_x_input T=16"] = jacobians(16, None if torch.get_num_threads() > 1 else 12)
+    print(found["hta_x_input T=16"], flush=True)
+    found["hta_x_input T=64"] = jacobians(64, 3)
+    print(found["hta_x_input T=64"], flush=True)
+    found["hta sketch"] = sketch()
+    print(found["hta sketch"], flush=True)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
