@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-
 Order = Literal["post", "pre", "sandwich", "parallel"]
 
 

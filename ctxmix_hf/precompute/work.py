@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ctxmix_hf.cli.loading import load, quiet
+from ctxmix_hf.loading import load, quiet
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub import comparing
 from ctxmix_hf.hub.layout import MANIFEST, write_atomic
