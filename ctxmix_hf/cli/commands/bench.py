@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ctxmix_hf.cli import loading
+from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.modeling import instrument, uninstrument

@@ -7,7 +7,7 @@ from argparse import Namespace
 from itertools import combinations
 from typing import Any
 
-from ctxmix_hf.cli import loading
+from ctxmix_hf import loading
 from ctxmix_hf.cli.commands.explain import emit, point, spec, view_format
 from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import OptionError

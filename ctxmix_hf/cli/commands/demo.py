@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from ctxmix_hf.cli import loading
+from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.demo import launch
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import transformers
 
+from ctxmix_hf import loading
 from ctxmix_hf.auto import model_path
-from ctxmix_hf.cli import loading
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.verification import verify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ctxmix_hf.cli import loading
+from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.evaluation import evaluate
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ctxmix_hf import loading
 from ctxmix_hf.attribution import ATTRIBUTIONS
-from ctxmix_hf.cli import loading
 from ctxmix_hf.cli.console import Console, write_out
 from ctxmix_hf.cli.options import FORMATS
 from ctxmix_hf.errors import InputError, OptionError, UnsupportedMethodError
