@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from ctxmix_hf.loading import load, quiet
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub import comparing
 from ctxmix_hf.hub.layout import MANIFEST, write_atomic
 from ctxmix_hf.hub.manifest import Manifest, load_manifest
 from ctxmix_hf.hub.merging import copy_batches, empty_like
 from ctxmix_hf.hub.store import MapStore
+from ctxmix_hf.loading import load, quiet
 from ctxmix_hf.precompute.compute import compute_batch
 from ctxmix_hf.precompute.folder import Folder
 from ctxmix_hf.precompute.job import Job
