@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,10 +73,9 @@ def subjects(folder: Path, classifier: str | None, masked_lm: str | None) -> lis
     ]
 
 
-def run_subject(subject: Subject, work: Path, scale: float) -> dict[str, Any]:
-    """Every table of one model; pictures go to results/."""
+def run_subject(subject: Subject, work: Path, scale: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every table of one model as soon as it is made; pictures go to results/."""
     model, tokenizer = subject.load()
-    done: dict[str, Any] = {}
     for part, (evaluation, count) in subject.parts.items():
         start = time.process_time()  # of this process: other work on the machine does not count
         wanted = None if evaluation in ("mixing_own", "mixing_distance", "identifiability_layers", "effective_attention") else METHODS
@@ -86,9 +85,9 @@ def run_subject(subject: Subject, work: Path, scale: float) -> dict[str, Any]:
         )  # fmt: skip
         if not subject.name.startswith("box"):  # the pictures are of the main evidence
             table.plot(RESULTS / f"papers_{subject.name}_{part}.png")
-        done[part] = {**table.to_dict(), "cpu_seconds": round(time.process_time() - start, 1)}
-        print(f"{subject.name} {part}: {done[part]['cpu_seconds']} s, n = {table.meta['sentences']}", flush=True)
-    return done
+        seconds = round(time.process_time() - start, 1)
+        print(f"{subject.name} {part}: {seconds} s, n = {table.meta['sentences']}", flush=True)
+        yield part, {**table.to_dict(), "cpu_seconds": seconds}
 
 
 def main() -> None:
@@ -106,10 +105,10 @@ def main() -> None:
     for subject in subjects(arguments.data, arguments.classifier, arguments.masked_lm):
         if arguments.only and subject.name not in arguments.only:
             continue
-        done = run_subject(subject, arguments.work, arguments.scale)
-        made = json.loads(path.read_text()) if path.is_file() else {}  # another run may have added its own meanwhile
-        made[subject.name] = done
-        path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        for part, table in run_subject(subject, arguments.work, arguments.scale):
+            made = json.loads(path.read_text()) if path.is_file() else {}  # another run may have added its own meanwhile
+            made.setdefault(subject.name, {})[part] = table
+            path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
