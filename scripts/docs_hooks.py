@@ -37,7 +37,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def method_page(info: MethodInfo) -> str:
     """Everything about one method: equation, cover, options, an example that runs, and its source."""
     cls = _class(info.name)
-    facts = [["kind", KINDS[info.kind].lower()], ["paper", info.paper], ["covers", info.covers], ["leaves out", info.leaves_out],
+    facts = [["gives", KINDS[info.kind].lower()], ["paper", info.paper], ["covers", info.covers], ["leaves out", info.leaves_out],
              ["cost", info.cost], ["needs", _needs(info.needs)]]  # fmt: skip
     made = "" if info.name not in RECIPES else _recipe(info.name)
     return "\n\n".join(
@@ -46,9 +46,9 @@ def method_page(info: MethodInfo) -> str:
             f"# `{info.name}`",
             f"{info.summary[0].upper()}{info.summary[1:]}.",
             f"```text\n{info.equation}\n```\n\nLetters: [notation](index.md#notation).",
-            table(["", ""], facts),
+            table(facts[0], facts[1:]),
             made,
-            f"## In its own words\n\n{inspect.getdoc(cls)}",
+            f"## In its own words\n\n{_docstring(cls)}",
             "## Options\n\n" + _options(info),
             f"## Example\n\n```python\n{_example(info)}\n```",
             _source(cls),
@@ -61,6 +61,11 @@ def _class(name: str) -> type:
     if name in RECIPES:
         return type(RECIPES.get(name).method)
     return METHODS.get(name) if name in METHODS else ATTRIBUTIONS.get(name)
+
+
+def _docstring(cls: type) -> str:
+    """Without references to the maintainers' own specification."""
+    return re.sub(r"(; METHODS\.md [\d.]+|\(METHODS\.md [\d.]+\))", "", inspect.getdoc(cls) or "")
 
 
 def _needs(needs: str) -> str:
@@ -86,19 +91,25 @@ def _options(info: MethodInfo) -> str:
 
 
 def _example(info: MethodInfo) -> str:
-    options = "".join(f", {name}={value!r}" for name, value in info.options.items()).replace("'", '"')
+    pairs = [f"{name}={value!r}".replace("'", '"') for name, value in info.options.items()]
     start = f'import ctxmix_hf as cm\n\nmodel, tokenizer = cm.load_default()\ntext = "{TEXT}"\n'
     if info.kind == "attribution":
+        call = ["model", "text", f'"{info.name}"', "class_index=are", "foil=wrong", *pairs]
         return (
-            start + 'are, wrong = tokenizer.convert_tokens_to_ids(["are", "is"])\n'
-            f'scores = cm.attribute(model, text, "{info.name}", class_index=are, foil=wrong{options})\n'
+            start + 'are, wrong = tokenizer.convert_tokens_to_ids(["are", "is"])\n' + _call("scores = cm.attribute", call) + "\n"
             'print(scores)     # which tokens decided for "are" and against "is"?'
         )
-    chosen = f'cm.method("{info.name}"{options})' if options else f'"{info.name}"'
-    plain = f'     # the same as "{info.name}": all options are at their defaults' if options else ""
+    named = _call("chosen = cm.method", [f'"{info.name}"', *pairs]) + "     # all options, at their defaults\n" if pairs else ""
     return (
-        start + f'm = cm.explain(model, text, {chosen}){plain}\nprint(m.attribution("[MASK]"))     # what was the masked token made from?'
-    )
+        start + named + f"m = cm.explain(model, text, {'chosen' if pairs else repr(info.name)})\n".replace("'", '"')
+        + 'print(m.attribution("[MASK]"))     # what was the masked token made from?'
+    )  # fmt: skip
+
+
+def _call(function: str, arguments: list[str]) -> str:
+    """On one line where it fits, else an argument per line."""
+    line = f"{function}({', '.join(arguments)})"
+    return line if len(line) <= 72 else f"{function}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
 
 
 def _source(cls: type) -> str:
@@ -182,7 +193,7 @@ def versions() -> str:
     """What the package asks for beside what CI installs."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").replace("_", "-")
-    asked = re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)"', project.partition("dependencies = [")[2])
+    asked = re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)"', project.partition("dependencies = [")[2].partition("test = [")[0])
     pinned = dict(re.findall(r"^([\w-]+)==(\S+)", constraints, flags=re.MULTILINE))
     python = re.search(r'requires-python = ">=([\d.]+)"', project)
     rows = [[name, least, pinned[name]] for name, least in dict(asked).items() if name in pinned]

@@ -57,7 +57,7 @@ def all_methods(model, tokenizer) -> None:
     rows = {info.name: cm.explain(model, SENTENCE, info.name).words().attribution("[MASK]") for info in infos}
     one = cm.explain(model, SENTENCE, "attention")
     flat = replace(one, layers=torch.ones_like(one.layers) / one.size).words().attribution("[MASK]")
-    title = "above the line: why are and not is; below: what made [MASK], from the input"
+    title = "above the line: why 'are' and not 'is'; below: what made [MASK], from the input"
     heatmap({**scores, "(all pieces alike)": flat, **rows}, IMAGES / "all_methods.png", title, len(scores))
 
 
