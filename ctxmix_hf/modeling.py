@@ -6,21 +6,31 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.hub.pointers import add_to_model, remove_from_model
 from ctxmix_hf.instrumentation.requests import AfterCall, BeforeCall, EagerAfter, EagerBefore
 from ctxmix_hf.instrumentation.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
 from ctxmix_hf.maps import ContextMixingMap
-from ctxmix_hf.recipes import compute_maps, resolve
+from ctxmix_hf.recipes import LayerMaps, compute_maps, resolve
 from ctxmix_hf.records import ModelRecord
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def maps_of_call(record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
+class MapsOfCall:
     """What `output_context_mixing=` returns; a `cache` (a `MapStore`) gives what it has."""
-    if options.get("cache") is not None:
-        return options["cache"].maps_of_call(record, methods, options)  # type: ignore[no-any-return]
-    return compute_maps(record, methods, options.get("max_memory"))
+
+    def gather(self, methods: Any, options: dict[str, Any]) -> LayerMaps | None:
+        """Layer by layer during the forward pass, where no method needs the whole record."""
+        recipes = resolve(methods)
+        if options.get("cache") is not None or not all(recipe.method.layer_by_layer for recipe in recipes.values()):
+            return None
+        return LayerMaps(recipes, Budget.of(options.get("max_memory")))
+
+    def of_record(self, record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
+        if options.get("cache") is not None:
+            return options["cache"].maps_of_call(record, methods, options)  # type: ignore[no-any-return]
+        return compute_maps(record, methods, options.get("max_memory"))
 
 
 def instrument(model: Model, tokenizer: Any = None, methods: Any = None) -> Model:
@@ -37,7 +47,8 @@ def instrument(model: Model, tokenizer: Any = None, methods: Any = None) -> Mode
     if instrumentation_of(top) is not None:
         detach(model)
     owner = Instrumentation(base.config.model_type, base.dtype, tokenizer=tokenizer, source=base.config._name_or_path or None)
-    attach(top, BeforeCall(owner, methods), AfterCall(owner, maps_of_call))
+    maps = MapsOfCall()
+    attach(top, BeforeCall(owner, maps, methods), AfterCall(owner, maps))
     if top is not model:  # a compiled wrapper
         model.register_forward_pre_hook(EagerBefore(owner), with_kwargs=True)
         model.register_forward_hook(EagerAfter(owner), always_call=True)

@@ -28,8 +28,9 @@ class NormState:
         """`[B, T, 1]`: sqrt(var + eps), the population variance of the true input, shared by all its parts."""
         if self.kind == "affine":
             return torch.ones_like(self.input[..., :1])
-        centred = self.centre(self.input)
-        return (centred.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
+        if self.kind == "layer":
+            return (self.input.var(dim=-1, correction=0, keepdim=True) + self.eps).sqrt()
+        return (self.input.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
 
     def centre(self, vectors: Tensor) -> Tensor:
         return vectors - vectors.mean(dim=-1, keepdim=True) if self.kind == "layer" else vectors
@@ -37,7 +38,10 @@ class NormState:
     def direction(self, vectors: Tensor) -> Tensor:
         """The norm's linear part without the per-target division: `weight * centre(v)`, any `[..., D]`."""
         centred = self.centre(vectors)
-        return centred if self.weight is None else centred * self.weight
+        if self.weight is None:
+            return centred
+        in_place = centred is not vectors and not centred.requires_grad
+        return centred.mul_(self.weight) if in_place else centred * self.weight
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """The norm itself on other vectors `[..., D]`, with their own statistics."""
@@ -126,11 +130,37 @@ class Replay(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """A decomposition: `total_i = sum_j part_ij + constant_i`, `part_ij = scale_i sum_h A_hij heads_hj + (i=j) own_i`."""
+    """A decomposition: `total_i = sum_j part_ij + constant_i`, `part_ij = scale_i sum_h A_hij heads_hj + (i=j) own_i`.
 
-    heads: Tensor  # [B, H, T, D]
-    own: Tensor | None  # [B, T, D]
+    `heads` are the head vectors F taken through the linear part of each norm in `norms`; ask for few sources at a time.
+    """
+
+    head_vectors: Tensor  # F [B, H, T, D]
     diagonal: Tensor  # part_ii, attention and own together [B, T, D]
-    scale: Tensor | None  # [B, T, 1]
-    constant: Tensor  # [B, T, D]
     total: Tensor  # [B, T, D], as captured
+    make_constant: Callable[[], Tensor]
+    make_own: Callable[[], Tensor | None] = lambda: None
+    scale: Tensor | None = None  # [B, T, 1]
+    norms: tuple[NormState, ...] = ()
+
+    @cached_property
+    def constant(self) -> Tensor:
+        """`[B, T, D]`: what no source owns (biases, the feed-forward)."""
+        return self.make_constant()
+
+    @cached_property
+    def own(self) -> Tensor | None:
+        """`[B, T, D]`: the residual's share of a token in itself."""
+        return self.make_own()
+
+    @property
+    def heads(self) -> Tensor:
+        """`[B, H, T, D]`."""
+        return self.heads_of(slice(None)).transpose(1, 2)
+
+    def heads_of(self, sources: slice, example: int | slice = slice(None)) -> Tensor:
+        """`heads` of some source tokens, `[B, sources, H, D]`."""
+        vectors = self.head_vectors[example, :, sources].transpose(-3, -2)
+        for norm in self.norms:
+            vectors = norm.direction(vectors)
+        return vectors

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.errors import OptionError, UnknownNameError
@@ -15,7 +16,7 @@ from ctxmix_hf.maps import AGGREGATIONS, ContextMixingMap
 from ctxmix_hf.methods import METHODS, About, AbstractMethod, InputMethod, LayerMethod, make_method
 from ctxmix_hf.methods.attention import AttentionFixedResidual
 from ctxmix_hf.methods.norms import NormEncoder, NormResidualNorm
-from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import Registry
 
 
@@ -143,36 +144,56 @@ def _recipe(spec: Any) -> Recipe:
     raise OptionError(f"A method is a name or a method object, not {type(spec).__name__}: {', '.join(map_names())}.")
 
 
+class LayerMaps:
+    """The maps of layer methods, gathered layer by layer: what methods share is computed once and then forgotten."""
+
+    def __init__(self, recipes: dict[str, Recipe], budget: Budget) -> None:
+        self.recipes, self.budget = recipes, budget
+        self.maps: dict[str, list[Tensor]] = {key: [] for key in recipes}
+        self.heads: dict[str, list[Tensor]] = {key: [] for key in recipes}
+        self.notes: dict[str, dict[str, list[Tensor]]] = {key: {} for key in recipes}
+
+    def add(self, layer: LayerRecord) -> None:
+        layer.asked = tuple(recipe.method for recipe in self.recipes.values())
+        for key, recipe in self.recipes.items():
+            method, budget = recipe.method, self.budget
+            assert isinstance(method, LayerMethod)
+            self.maps[key].append(layer.once(method, partial(method.layer_map, layer, budget)))
+            for note, value in method.layer_notes(layer).items():
+                self.notes[key].setdefault(note, []).append(value)
+            per_head = method.head_maps(layer, budget)
+            if per_head is not None:
+                self.heads[key].append(per_head)
+        layer.release()
+
+    def finish(self, record: ModelRecord) -> dict[str, ContextMixingMap]:
+        stacked: dict[tuple[int, ...], Tensor] = {}  # methods that share their maps share the stack too
+        made = {}
+        for key, recipe in self.recipes.items():
+            layers, heads = self.maps[key], self.heads[key]
+            same = tuple(map(id, layers))
+            if same not in stacked:
+                stacked[same] = torch.stack(layers, dim=1)
+            notes = {note: torch.stack(values, dim=1) for note, values in self.notes[key].items()}
+            made[key] = _as_map(record, key, recipe, stacked[same], torch.stack(heads, dim=1) if heads else None, None, notes)
+        return made
+
+
 def compute_maps(record: ModelRecord, methods: Any, max_memory: Any = None) -> dict[str, ContextMixingMap]:
-    """All methods of one call: layer by layer, so that what methods share is computed once and then forgotten."""
+    """All methods of one call from one record."""
     recipes, budget = resolve(methods), Budget.of(max_memory)
     for key, recipe in recipes.items():
         if record[0].attention.requires_grad and not recipe.method.differentiable:
             raise OptionError(f"{key} cannot keep a graph (create_graph=True): it works in place or takes derivatives itself.")
-    layered = {key: recipe for key, recipe in recipes.items() if isinstance(recipe.method, LayerMethod)}
-    maps: dict[str, list[Any]] = {key: [] for key in layered}
-    heads: dict[str, list[Any]] = {key: [] for key in layered}
-    noted: dict[str, dict[str, list[Any]]] = {key: {} for key in layered}
+    gathered = LayerMaps({key: recipe for key, recipe in recipes.items() if isinstance(recipe.method, LayerMethod)}, budget)
     for layer in record:
-        for key, recipe in layered.items():
-            computed = layer.once(recipe.method, partial(recipe.method.layer_map, layer, budget))  # type: ignore[attr-defined]
-            maps[key].append(computed)
-            for note, value in recipe.method.layer_notes(layer).items():  # type: ignore[attr-defined]
-                noted[key].setdefault(note, []).append(value)
-            per_head = recipe.method.head_maps(layer, budget)  # type: ignore[attr-defined]
-            if per_head is not None:
-                heads[key].append(per_head)
-        layer.release()
-    made = {}
+        gathered.add(layer)
+    made = gathered.finish(record)
     for key, recipe in recipes.items():
         if isinstance(recipe.method, InputMethod):
             values, notes = recipe.method.input_maps(record, budget)
             made[key] = _as_map(record, key, recipe, None, None, values, notes)
-        else:
-            per_head = torch.stack(heads[key], dim=1) if heads[key] else None
-            notes = {note: torch.stack(values, dim=1) for note, values in noted[key].items()}
-            made[key] = _as_map(record, key, recipe, torch.stack(maps[key], dim=1), per_head, None, notes)
-    return made
+    return {key: made[key] for key in recipes}
 
 
 def _as_map(record: ModelRecord, key: str, recipe: Recipe, layers: Any, heads: Any, given: Any, notes: dict[str, Any]) -> ContextMixingMap:

@@ -14,6 +14,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from ctxmix_hf.algebra.gram import slices
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.pieces import AttentionInputs, Block, FeedForward, NormState, Parts, Replay
 from ctxmix_hf.tokens import Tokens, numbered
@@ -21,8 +22,8 @@ from ctxmix_hf.tokens import Tokens, numbered
 __all__ = ["STAGES", "AttentionInputs", "Block", "Check", "FeedForward", "LayerRecord", "ModelRecord", "NormState", "Parts",
            "Replay", "Stage", "decompose"]  # fmt: skip
 
-STAGES = ("attention", "residual", "norm1", "norm2")
 Stage = Literal["attention", "residual", "norm1", "norm2"]
+STAGES: tuple[Stage, ...] = ("attention", "residual", "norm1", "norm2")
 
 
 @dataclass
@@ -42,6 +43,7 @@ class LayerRecord:
     why_not: str = ""  # the reason where level2 is None
     attention_inputs: AttentionInputs | None = None
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what several methods of one call use
+    asked: tuple[Any, ...] = ()  # the methods of the running call: what they share can be made in one walk
 
     @property
     def block(self) -> Block:
@@ -65,6 +67,7 @@ class LayerRecord:
 
     def release(self) -> None:
         self.shared.clear()
+        self.asked = ()
 
     def parts(self, stage: Stage) -> Parts:
         """The decomposition at a stage, without any `[T, T, D]` tensor."""
@@ -90,6 +93,11 @@ class LayerRecord:
         gap = (rebuilt - parts.total)[self.mask].abs().max()
         return float(gap / parts.total[self.mask].abs().max().clamp(min=1.0))
 
+    def outline(self) -> LayerRecord:
+        """Name and shapes without the numbers, for a call that has taken what it wanted already."""
+        empty = {name: getattr(self, name).to("meta") for name in ("layer_input", "attention", "values", "output")}
+        return LayerRecord(self.index, self.name, **empty, mask=self.mask, path=self.path)
+
     def __getstate__(self) -> dict[str, Any]:
         """A pickled record keeps its tensors, not the model behind its replay."""
         return {**self.__dict__, "replay": None, "shared": {}, "level2": _without_functions(self.level2)}
@@ -100,47 +108,53 @@ def _without_functions(block: Block | None) -> Block | None:
 
 
 def decompose(record: LayerRecord, stage: Stage) -> Parts:
-    """METHODS.md 0.3: heads, residual and norms as parts of one vector per target."""
+    """METHODS.md 0.3: heads, residual and norms as parts of one vector per target; each stage starts from the one before."""
     block = record.block
-    heads = record.once("head_vectors", lambda: record.values @ block.projection)  # F [B, H, T, D]
-    bias = block.projection_bias
-    constant = torch.zeros_like(block.residual) if bias is None else bias.expand_as(block.residual)
-    diagonal = record.once("diagonal", lambda: _diagonal(record.attention, heads))
-    parts = Parts(heads, None, diagonal, None, constant, block.before_norm - block.residual)
-    if block.branch_norm is not None:
-        parts = _through_norm(parts, block.branch_norm, parts.total)
     if stage == "attention":
-        return parts
-    with_residual = parts.diagonal + block.residual
-    parts = Parts(parts.heads, block.residual, with_residual, parts.scale, parts.constant, block.before_norm)
+        heads = record.once("head_vectors", lambda: record.values @ block.projection)  # F [B, H, T, D]
+        bias = torch.zeros(()) if block.projection_bias is None else block.projection_bias
+        total = block.before_norm - block.residual
+        parts = Parts(heads, _diagonal(record.attention, heads), total, lambda: bias.to(total).expand_as(total))
+        return parts if block.branch_norm is None else _through_norm(parts, block.branch_norm, total)
+    parts = record.parts(STAGES[STAGES.index(stage) - 1])
     if stage == "residual":
-        return parts
-    if block.norm1 is not None:
-        parts = _through_norm(parts, block.norm1, block.output)
+        return replace(parts, diagonal=parts.diagonal + block.residual, total=block.before_norm, make_own=lambda: block.residual)
     if stage == "norm1":
-        return parts
+        return parts if block.norm1 is None else _through_norm(parts, block.norm1, block.output)
     for i, norm in enumerate(block.tail):
-        parts = replace(parts, constant=parts.constant + norm.input - parts.total, total=norm.input)
+        parts = _with_the_rest(parts, norm.input)
         last = i + 1 == len(block.tail) and block.tail_complete
         parts = _through_norm(parts, norm, record.output if last else norm(norm.input))
-    if not block.tail and block.tail_complete:
-        parts = replace(parts, constant=parts.constant + record.output - parts.total, total=record.output)
-    return parts
+    return _with_the_rest(parts, record.output) if not block.tail and block.tail_complete else parts
 
 
 def _diagonal(attention: Tensor, heads: Tensor) -> Tensor:
     """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`."""
-    weights = attention.diagonal(dim1=-2, dim2=-1).transpose(1, 2)  # [B, T, H]
-    return (weights.unsqueeze(2) @ heads.transpose(1, 2)).squeeze(2)
+    weights = attention.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)  # [B, H, T, 1]
+    chunks = slices(heads.shape[2], heads[:, :, :1].numel() * heads.element_size())
+    return torch.cat([(heads[:, :, chunk] * weights[:, :, chunk]).sum(dim=1) for chunk in chunks], dim=1)
+
+
+def _with_the_rest(parts: Parts, total: Tensor) -> Parts:
+    """What the layer adds that no source owns (the feed-forward) joins the constant."""
+    return replace(parts, make_constant=lambda: parts.constant + total - parts.total, total=total)
 
 
 def _through_norm(parts: Parts, norm: NormState, total: Tensor) -> Parts:
     inverse = norm.deviation.reciprocal()
-    own = None if parts.own is None else norm.direction(parts.own) * inverse
-    constant = norm.direction(parts.constant) * inverse
-    constant = constant if norm.bias is None else constant + norm.bias
-    scale = inverse if parts.scale is None else parts.scale * inverse
-    return Parts(norm.direction(parts.heads), own, norm.direction(parts.diagonal) * inverse, scale, constant, total)
+
+    def through(vectors: Tensor) -> Tensor:
+        return norm.direction(vectors) * inverse
+
+    return Parts(
+        head_vectors=parts.head_vectors,
+        diagonal=through(parts.diagonal),
+        total=total,
+        make_constant=lambda: through(parts.constant) + (0 if norm.bias is None else norm.bias),
+        make_own=lambda: None if parts.own is None else through(parts.own),
+        scale=inverse if parts.scale is None else parts.scale * inverse,
+        norms=(*parts.norms, norm),
+    )
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ def rollout(maps: Tensor) -> Tensor:
     which changes no ranking and no row-normalised value, and a warning says so.
     """
     rolled = _product(maps)
-    if bool(torch.isfinite(rolled).all()) or not bool(torch.isfinite(maps).all()):
-        return rolled
+    if bool(torch.isfinite(rolled[:, -1]).all()) or not bool(torch.isfinite(maps).all()):
+        return rolled  # what overflows stays so to the last layer
     warnings.warn(
         "The unnormalised rollout is too large for its precision: each layer's map is divided by one scalar.",
         OverflowScaledWarning,

@@ -7,36 +7,63 @@ no digits left: those few pairs are computed from their vectors.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 CANCELS = 1e-2  # of the squared length the heads would have side by side; below it float32 forms lose digits
+AT_ONCE = 5 * 2**18  # bytes of head vectors: they stay in the cache from the norms to the Gram matrices
 
 
 def by_source(attention: Tensor) -> Tensor:
-    """`[B, H, T, T]` -> `[B, source, target, H]`, laid out for one small product per source."""
-    return attention.permute(0, 3, 2, 1).contiguous()
+    """`[B, H, T, T]` -> `[B, source, H, target]`, laid out for one small product per source."""
+    return attention.mT.contiguous().transpose(1, 2)
 
 
-def summed_norms(weights: Tensor, heads: Tensor) -> Tensor:
-    """`weights` from `by_source`, vectors `[B, H, T, D]` -> `||sum_h A[h,i,j] F[h,j]||`, `[B, T target, T source]`."""
-    vectors = heads.transpose(1, 2)  # [B, source, H, D]
-    gram = vectors @ vectors.mT
-    squared = ((weights @ gram) * weights).sum(dim=-1)  # [B, source, target]
-    if squared.dtype != torch.float64:
-        squared = _repaired(squared, weights, vectors, gram)
-    some = squared > 0  # a plain root would send an infinite slope through the zeros of padding
-    return (torch.where(some, squared, 1.0).sqrt() * some).mT
+def slices(count: int, bytes_each: int) -> list[slice]:
+    """Equal slices over `count` source tokens whose vectors fit into the cache together."""
+    step = math.ceil(count / math.ceil(count * bytes_each / AT_ONCE))
+    return [slice(start, start + step) for start in range(0, count, step)]
 
 
-def _repaired(squared: Tensor, weights: Tensor, vectors: Tensor, gram: Tensor) -> Tensor:
-    lengths = gram.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()  # [B, source, H]
-    side_by_side = (weights @ lengths.unsqueeze(-1)).squeeze(-1).square()
-    b, j, i = (squared < CANCELS * side_by_side).nonzero(as_tuple=True)
-    if len(b) == 0:
+def summed_norms(weights: Tensor, vectors_of: Callable[[slice], list[Tensor]]) -> list[Tensor]:
+    """`||sum_h A[h,i,j] F[h,j]||`, `[B, T target, T source]`, for several F at once.
+
+    `weights` from `by_source`; `vectors_of` gives each F for a slice of sources, `[B, sources, H, D]`.
+    """
+    first = vectors_of(slice(0, 1))[0]
+    chunks = slices(weights.shape[1], first.numel() * first.element_size())
+    squared = torch.cat([_squared(weights[:, chunk], vectors_of(chunk)) for chunk in chunks], dim=1)  # [B, source, F, target]
+    if squared.requires_grad:
+        some = squared > 0  # a plain root would send an infinite slope through the zeros of padding
+        norms = torch.where(some, squared, 1.0).sqrt() * some
+    else:
+        norms = squared.clamp_(min=0).sqrt_()
+    return [norms[:, :, k].mT for k in range(norms.shape[2])]
+
+
+def _squared(weights: Tensor, vectors: list[Tensor]) -> Tensor:
+    """`[B, S, H, T]`, K times `[B, S, H, D]` -> `a^T G_j a` for every source of the chunk and every target, `[B, S, K, T]`."""
+    heads = weights.shape[-2]
+    rows = []
+    for v in vectors:  # each Gram matrix with the heads' lengths as one more row
+        gram = v @ v.mT
+        rows += [gram, gram.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt().unsqueeze(-2)]
+    forms = (torch.cat(rows, dim=-2) @ weights).unflatten(-2, (len(vectors), heads + 1))
+    squared = (forms[..., :heads, :] * weights.unsqueeze(-3)).sum(dim=-2)
+    return squared if squared.dtype == torch.float64 else _repaired(squared, forms[..., heads, :], weights, vectors)
+
+
+def _repaired(squared: Tensor, side_by_side: Tensor, weights: Tensor, vectors: list[Tensor]) -> Tensor:
+    """Where heads cancel, from the vectors themselves."""
+    cancelled = (squared < CANCELS * side_by_side.square()).nonzero()
+    if len(cancelled) == 0:
         return squared
-    parts = []
-    for chunk in torch.arange(len(b), device=b.device).split(4096):  # a few megabytes at a time
-        part = weights[b[chunk], j[chunk], i[chunk]].unsqueeze(1) @ vectors[b[chunk], j[chunk]]
-        parts.append(part.squeeze(1).square().sum(dim=-1))
-    return squared.index_put((b, j, i), torch.cat(parts))
+    for some in cancelled.split(4096):  # a few megabytes at a time
+        b, j, k, i = some.unbind(-1)
+        each = torch.stack([v[b, j] for v in vectors])[k, torch.arange(len(k), device=k.device)] if len(vectors) > 1 else vectors[0][b, j]
+        part = (weights[b, j, :, i].unsqueeze(1) @ each).squeeze(1)
+        squared = squared.index_put((b, j, k, i), part.square().sum(dim=-1))
+    return squared

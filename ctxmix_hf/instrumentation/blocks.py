@@ -28,11 +28,12 @@ def precision_of(dtype: torch.dtype, *norms: NormCall | None) -> torch.dtype:
 
 def build_block(
     trace: Trace, start: int, layer_input: int, output: int, product: Event, attention: Attention, batch: int,
-    *, prove: bool = True,
+    *, prove: bool = True, whole: bool = True,
 ) -> tuple[Block, HiddenLayout, torch.dtype]:  # fmt: skip
     """The decomposition of one layer; raises `Unmatched` with the role that could not be found.
 
-    `prove=False` skips running the feed-forward again where an earlier record of the same layer proved it.
+    `prove=False` skips running the feed-forward again where an earlier record of the same layer proved it;
+    `whole=False` leaves it out, where it was not proved or nobody asks.
     """
     residual = BranchFinder(trace, start, layer_input, attention, batch).find(product)
     trunk = follow_trunk(trace, residual, output)
@@ -43,7 +44,7 @@ def build_block(
     for node in branch.parallel:  # u without what ran beside the attention
         joined = joined - layout.standard(trace.values[node])
     norm1 = _state(trace, layout, trunk.norm1)
-    found = _feed_forward(trace, residual, trunk, start)
+    found = _feed_forward(trace, residual, trunk, start) if whole else None
     if found is not None and prove and not _proved(trace, layout, found, trunk):
         found = None
     norms = [item[0] for item in (branch.norm, trunk.norm1, *trunk.tail) if item is not None]

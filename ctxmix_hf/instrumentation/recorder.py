@@ -55,6 +55,10 @@ class Recorder:
     def __init__(self, owner: Instrumentation, top: nn.Module, batch: int, mask: Tensor | None, keep_graph: bool) -> None:
         self.owner, self.top, self.batch, self.mask, self.keep_graph = owner, top, batch, mask, keep_graph
         self.request: Any = None
+        self.gather: Any = None  # takes each layer as it ends; the record then keeps only its outline
+        self.causal = True  # until a token attends to a later one
+        self.last: LayerRecord | None = None
+        self._padded: bool | None = None
         self.tap = Tap(self._on_attention)
         self.tap.trace = Trace()  # the embeddings, until the first layer opens
         self.prelude: Trace | None = self.tap.trace
@@ -130,11 +134,19 @@ class Recorder:
         for layer in layers:
             with torch._C.DisableTorchFunction(), torch.set_grad_enabled(self.keep_graph):
                 try:
-                    self.layers.append(self._record(layer))
+                    self._keep(self._record(layer))
                 except Unmatched as reason:
                     raise UnsupportedModelError(
                         f"{self.owner.family}: layer {len(self.layers)} ({layer.call.name}) cannot be read: {reason}"
                     ) from None
+
+    def _keep(self, record: LayerRecord) -> None:
+        self.causal = self.causal and _is_causal(record.attention)
+        self.last = record
+        if self.gather is not None:
+            self.gather.add(record)
+            record = record.outline()
+        self.layers.append(record)
 
     def _record(self, layer: Layer) -> LayerRecord:
         index, name, trace = len(self.layers), layer.call.name, layer.trace
@@ -146,7 +158,7 @@ class Recorder:
         try:
             block, layout, precision = build_block(
                 trace, layer.start, layer.hidden, trace.node(layer.output), product, attention,
-                self.batch, prove=proof is None,
+                self.batch, prove=proof is None, whole=proof is None or (proof and self.gather is None),
             )  # fmt: skip
         except Unmatched as reason:
             why = str(reason)
@@ -156,7 +168,7 @@ class Recorder:
             index=index,
             name=name,
             layer_input=kept(layout.standard(trace.values[layer.hidden])),
-            attention=kept(attention.probabilities) * mask[:, None, :, None],
+            attention=self._without_padding(kept(attention.probabilities), mask),
             values=kept(attention.values),
             output=kept(layout.standard(layer.output)),
             mask=mask,
@@ -174,7 +186,7 @@ class Recorder:
     ) -> AttentionInputs | None:
         """Proved in the first record of a layer, then only read off."""
         known = self.owner.scalings.get(index, 0.0)
-        if known is None:
+        if known is None or self.gather is not None:
             return None
         found = find_attention_inputs(layer.trace, layer.start, layer.hidden, product, attention, layout, known or None)
         self.owner.scalings[index] = None if found is None else found.scaling
@@ -188,19 +200,27 @@ class Recorder:
         self.mask = probabilities.amax(dim=(1, 2)) > 0
         return self.mask
 
+    def _without_padding(self, attention: Tensor, mask: Tensor) -> Tensor:
+        if self._padded is None:
+            self._padded = not bool(mask.all())
+        return attention * mask[:, None, :, None] if self._padded else attention
+
     def _check(self, record: LayerRecord, proof: bool | None, precision: torch.dtype) -> None:
         """The first record of a layer must add up; later ones trust it (`ModelRecord.check` always measures)."""
-        if not bool(record.output[record.mask].isfinite().all()):
-            raise InputError(f"Layer {record.index} ({record.name}) gave NaN or infinite numbers: the weights or inputs are not finite.")
-        if record.level2 is None or proof:
+        if record.level2 is None or proof is not None:
             return
+        self._check_finite(record)
         for stage in ("norm1", "norm2"):
             error = record.reconstruction_error(stage)  # type: ignore[arg-type]
             if not error <= tolerance(precision):
                 record.level2 = None
                 record.why_not = f"its parts do not add up (relative error {error:.1e})."
                 return
-        self.owner.proofs[record.index] = True
+        self.owner.proofs[record.index] = record.level2.feed_forward is not None
+
+    def _check_finite(self, record: LayerRecord) -> None:
+        if not bool(record.output[record.mask].isfinite().all()):
+            raise InputError(f"Layer {record.index} ({record.name}) gave NaN or infinite numbers: the weights or inputs are not finite.")
 
     def finished(self) -> list[LayerRecord]:
         """All layers, or an error that says what went past the instrumentation."""
@@ -217,6 +237,8 @@ class Recorder:
                 f"{self.owner.family}: layer {silent} left no record: it has no softmax attention over the sequence (a hybrid "
                 "of attention with recurrence or convolution), so maps through it would be missing a layer."
             )
+        if self.last is not None:
+            self._check_finite(self.last)  # what is not finite stays so to the end: one look tells
         if len({layer.attention.shape[-1] for layer in self.layers}) > 1:
             sizes = sorted({layer.attention.shape[-1] for layer in self.layers})
             raise UnsupportedModelError(
@@ -226,3 +248,10 @@ class Recorder:
         if self.frames:
             raise RecordError("The forward pass ended inside a layer; nothing was recorded.")
         return self.layers
+
+
+def _is_causal(attention: Tensor) -> bool:
+    """Does no token attend to a later one? The first row nearly always tells."""
+    if bool(attention[:, :, 0, 1:].any()):
+        return False
+    return not bool(attention.triu(1).any())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -24,8 +23,16 @@ KEYWORDS = ("output_decomposition", "output_context_mixing", "cache", "max_memor
 COMPILED = "A compiled model hides its operations: call ctxmix_hf.instrument(compiled_model), then such calls run the original."
 STANCE: ContextVar[Any] = ContextVar("ctxmix_stance", default=None)
 
-# Computes the maps of a request from a record; set by the layer above (modeling), so that imports point down.
-ComputeMaps = Callable[[ModelRecord, Any, dict[str, Any]], Any]
+class Maps(Protocol):
+    """How maps of a request are made; given by the layer above (modeling), so that imports point down."""
+
+    def gather(self, methods: Any, options: dict[str, Any]) -> Any | None:
+        """Something that takes layers one by one (`add`, then `finish(record)`), if these methods allow it."""
+        ...
+
+    def of_record(self, record: ModelRecord, methods: Any, options: dict[str, Any]) -> Any:
+        """From the whole record."""
+        ...
 
 
 @dataclass
@@ -48,9 +55,9 @@ class Request:
 class BeforeCall(_Hook):
     """Wakes the hooks if the call asks for something of ours."""
 
-    def __init__(self, owner: Instrumentation, defaults: Any = None) -> None:
+    def __init__(self, owner: Instrumentation, maps: Maps, defaults: Any = None) -> None:
         super().__init__(owner)
-        self.defaults = defaults
+        self.maps, self.defaults = maps, defaults
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         if not any(key in kwargs for key in KEYWORDS):
@@ -68,6 +75,8 @@ class BeforeCall(_Hook):
         keep_graph = bool(request.options.get("create_graph"))
         recorder = Recorder(self.owner, module, batch, padding_mask(args, kwargs), keep_graph)
         recorder.request = request
+        if request.methods and not request.decomposition and not keep_graph:
+            recorder.gather = self.maps.gather(request.methods, request.options)
         recorder.__enter__()
         return args, kwargs
 
@@ -75,9 +84,9 @@ class BeforeCall(_Hook):
 class AfterCall(_Hook):
     """Puts everything back, also after an exception, and adds what was asked for to the output."""
 
-    def __init__(self, owner: Instrumentation, compute_maps: ComputeMaps) -> None:
+    def __init__(self, owner: Instrumentation, maps: Maps) -> None:
         super().__init__(owner)
-        self.compute_maps = compute_maps
+        self.maps = maps
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         recorder = self.active()
@@ -88,7 +97,11 @@ class AfterCall(_Hook):
             return None
         record = model_record(recorder, module, args, kwargs)
         request = recorder.request
-        maps = self.compute_maps(record, request.methods, request.options) if request.methods else None
+        maps = None
+        if recorder.gather is not None:
+            maps = recorder.gather.finish(record)
+        elif request.methods:
+            maps = self.maps.of_record(record, request.methods, request.options)
         return extend(output, decomposition=record if request.decomposition else None, context_mixing=maps)
 
 
@@ -120,16 +133,14 @@ def model_record(recorder: Recorder, module: nn.Module, args: Any, kwargs: Any) 
     ids = x if not x.is_floating_point() and x.dim() == 2 and x.shape[1] == tokens else None
     if recorder.mask is None:
         raise RecordError("The padding of the batch is unknown.")
-    upper = torch.ones(tokens, tokens, dtype=torch.bool, device=layers[0].attention.device).triu(1)
-    causal = tokens > 1 and all(not bool((layer.attention * upper).any()) for layer in layers)
     return ModelRecord(
         layers=tuple(layers),
         mask=recorder.mask,
         input_ids=None if ids is None else ids.detach(),
-        causal=causal,
+        causal=tokens > 1 and recorder.causal,
         model_dtype=base.dtype,
         embedding_sum=recorder.embedding_sum,
-        replay=ModelReplay.of(module, args, kwargs, recorder.owner, layers),
+        replay=None if recorder.gather is not None else ModelReplay.of(module, args, kwargs, recorder.owner, layers),
         read_tokens=recorder.owner.read_tokens,
         origin={"model": base.config._name_or_path or type(base).__name__, "model_type": base.config.model_type},
     )

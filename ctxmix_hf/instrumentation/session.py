@@ -29,7 +29,7 @@ class Instrumentation:
 
     family: str
     dtype: torch.dtype
-    proofs: dict[int, bool] = field(default_factory=dict)  # layer index -> its parts were proved to add up
+    proofs: dict[int, bool] = field(default_factory=dict)  # layers whose parts were proved to add up; True: and their feed-forward
     scalings: dict[int, float | None] = field(default_factory=dict)  # layer index -> proved attention scaling
     replicas: dict[str, bool] = field(default_factory=dict)  # layer name -> replay in replicas is exact
     tokenizer: Any = None

@@ -58,7 +58,7 @@ class Alti(LayerMethod):
             y, length = parts.total[b], self._length(parts.total[b])
             for chunk in budget.chunks(tokens, 4 * size * tokens, limit=max(1, 2**21 // (tokens * size))):
                 weights = scaled[b, :, :, chunk].permute(2, 1, 0)  # [sources, targets, H]
-                vectors = weights @ parts.heads[b, :, chunk].transpose(0, 1)  # [sources, targets, D]
+                vectors = weights @ parts.heads_of(chunk, b)  # [sources, targets, D]
                 result[b, :, chunk] = self._gap(vectors, y, length).mT
         diagonal = self._gap(parts.diagonal.clone(), parts.total, self._length(parts.total))
         result.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
@@ -95,6 +95,5 @@ def _without_eps(layer: LayerRecord, parts: Parts) -> Parts:
     bias = block.norm1.bias if block.norm1 is not None else None
     shift = 0 if bias is None else bias
     total = (parts.total - shift) * factor + shift
-    own = None if parts.own is None else parts.own * factor
     scale = factor if parts.scale is None else parts.scale * factor
-    return replace(parts, own=own, diagonal=parts.diagonal * factor, scale=scale, total=total)
+    return replace(parts, diagonal=parts.diagonal * factor, scale=scale, total=total)

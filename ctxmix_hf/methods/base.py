@@ -39,6 +39,11 @@ class AbstractMethod(ABC):
     differentiable: ClassVar[bool] = True  # keeps gradients when the call asks for create_graph=True
     rolls_out_shares: ClassVar[bool] = False  # rows are divided by their sum before they are multiplied
 
+    @property
+    def layer_by_layer(self) -> bool:
+        """Can each layer's map be made as the layer ends, so that nothing else of it need be kept?"""
+        return self.kind == "layer" and self.about.needs in ("attention", "values", "block")
+
     def options(self) -> dict[str, Any]:
         """Every option with its value: part of a stored map's identity."""
         return asdict(self)

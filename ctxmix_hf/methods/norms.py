@@ -50,16 +50,23 @@ def stage_norms(layer: LayerRecord, stage: Stage) -> Tensor:
 
 
 def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
-    """`||part_ij||` for i != j: the residual touches the diagonal only, so two stages share it."""
-    shared: Stage = "attention" if stage == "residual" else stage
+    """`||part_ij||` for i != j: stages behind the same norms share it, and all the call asks for are made in one walk."""
+    parts = layer.parts(stage)
+    known: dict[int, Tensor] = layer.once("between tokens", dict)  # number of norms behind -> lengths before the division
+    if len(parts.norms) not in known:
+        asked = [layer.parts(method.stage) for method in layer.asked if isinstance(method, NormMethod | NormFixedResidual)]
+        chains = {len(p.norms): p.norms for p in (parts, *asked)}  # each chain is the beginning of the next
+        depths = sorted(depth for depth in chains if depth not in known)
 
-    def compute() -> Tensor:
-        parts = layer.parts(shared)
-        weights = layer.once("by source", lambda: by_source(layer.attention))
-        norms = summed_norms(weights, parts.heads)
-        return norms if parts.scale is None else norms * parts.scale.abs()
+        def vectors_of(sources: slice) -> list[Tensor]:
+            behind = [parts.head_vectors[:, :, sources].transpose(1, 2)]
+            for norm in chains[depths[-1]]:
+                behind.append(norm.direction(behind[-1]))
+            return [behind[depth] for depth in depths]
 
-    return layer.once(("between", shared), compute)  # type: ignore[no-any-return]
+        known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of)))
+    norms = known[len(parts.norms)]
+    return norms if parts.scale is None else norms * parts.scale.abs()
 
 
 @METHODS.register("norm")
@@ -91,6 +98,7 @@ class NormFixedResidual(LayerMethod):
 
     residual: float = 0.5
 
+    stage: ClassVar[Stage] = "attention"
     rows_sum_to_one = True
     about = About(
         "N as shares, with half of each token kept", "Modarressi et al. 2022",
@@ -98,7 +106,7 @@ class NormFixedResidual(LayerMethod):
     )  # fmt: skip
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return with_residual(to_shares(stage_norms(layer, "attention"), layer.mask), self.residual, layer.mask)
+        return with_residual(to_shares(stage_norms(layer, self.stage), layer.mask), self.residual, layer.mask)
 
 
 @METHODS.register("norm_res")
