@@ -1,7 +1,8 @@
 """The documentation is true: it builds without a warning, its code runs, its commands exist, its differences apply.
 
 The blocks of a page share a namespace and run in order in an empty folder, offline; those of hub.md push to a Hub on the loopback
-address. A block below `<!-- not run: reason -->` is only read. README's Python blocks run in test_readme.py.
+address. A block below `<!-- not run: reason -->` is only read. Lines that call `ctxmix` must be understood by its parser, and those that
+are quick and need no network run. README's Python blocks run in test_readme.py.
 """
 
 from __future__ import annotations
