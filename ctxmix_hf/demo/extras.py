@@ -1,144 +1,122 @@
-"""Tabs beside the map: images, precomputed maps, sharing; and links that reopen a view."""
+"""Tabs beside the map: images, precomputed maps, sharing."""
 
 from __future__ import annotations
 
-import base64
-import io
+import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import handlers, panels, parts, stores
-from ctxmix_hf.demo.limits import check_text
-from ctxmix_hf.demo.shelf import SHELF
-from ctxmix_hf.errors import InputError
-from ctxmix_hf.viz.signals import patch_grid
+from ctxmix_hf.demo import handlers, panels, parts, pictures, snippets, stores
+from ctxmix_hf.demo.settings import SETTINGS
+
+FOLDERS = "ctxmix-files-"
 
 
 # ---- images ---------------------------------------------------------------------------------------------------
-def image_view(image: Any, model: str, method: str) -> dict[str, Any]:
-    """A vision model's map with the picture it belongs to."""
-    if image is None:
-        raise InputError("Choose a picture first.")
-    held = SHELF.get(model)
-    if "pixel_values" not in getattr(held.model, "main_input_name", "pixel_values"):
-        raise InputError(f"{model} does not read pictures: type the name or path of a vision model.")
-    from transformers import AutoImageProcessor
-
-    reader: Any = AutoImageProcessor
-    try:
-        processor = reader.from_pretrained(held.model.config._name_or_path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
-    with held.lock:
-        out = held.model(**processor(images=image.convert("RGB"), return_tensors="pt"), output_context_mixing=[method])
-    made = next(iter(out.context_mixing.values()))[0]
-    grid, before = patch_grid(made.size)
-    small = image.convert("RGB").resize((448, 448))
-    file = io.BytesIO()
-    small.save(file, format="JPEG", quality=85)
-    source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
-    view = made.to_view(title=f"{method} · {model}")
-    return {**view, "pin": "0", "image": {"src": source, "grid": list(grid), "offset": before, "ratio": 1.0}}
-
-
-def show_image(image: Any, model: str, method: str) -> tuple[Any, str]:
-    try:
-        return image_view(image, model, method), ""
-    except cm.CtxmixError as error:
-        return gr.skip(), panels.message(str(error))
-
-
-def image_tab(private: dict[str, Any]) -> None:
-    with gr.Tab("Image", id="image"):
-        gr.Markdown("For vision models: the map laid over the picture's patches; click a patch to make it the target.")
+def image_tab(private: dict[str, Any]) -> dict[str, Any]:
+    with gr.Tab("Image", id="image") as tab:
+        gr.Markdown(
+            "For vision models: the map laid over the picture's patches, as the model saw it; click a patch to make it the target. "
+            "A link holds the model, the method, the target and the name of an example picture; "
+            "**a picture you upload cannot be in a link**."
+        )
         with gr.Row():
-            image = gr.Image(type="pil", label="Picture", height=260, sources=["upload", "clipboard"], elem_id="map-image-upload")
-            with gr.Column():
-                model = gr.Textbox(
-                    "", label="Vision model", placeholder="a Hub id or a path, e.g. google/vit-base-patch16-224", elem_id="vision-model"
-                )
-                method = gr.Dropdown(handlers.map_methods(), value="attention_rollout", label="Method")
-                go = gr.Button("Show", variant="primary")
-        message = gr.HTML("", elem_id="image-message", apply_default_css=False)
+            image = gr.Image(pictures.example("shapes"), type="pil", label="Picture", height=260, sources=["upload", "clipboard"],
+                             elem_id="map-image-upload", min_width=280)  # fmt: skip
+            with gr.Column(min_width=280):
+                picture = gr.Radio(list(pictures.EXAMPLES), value="shapes", label="Example picture", elem_id="picture")
+                hint = "a Hub id or a path, e.g. google/vit-base-patch16-224"
+                model = gr.Textbox("", label="Vision model (none ships in the box)", placeholder=hint, elem_id="vision-model")
+                method = gr.Dropdown(handlers.map_methods(), value="attention_rollout", label="Method", elem_id="vision-method")
+                go = gr.Button("Show", variant="primary", elem_id="image-button")
+        message = parts.html("image-message")
         widget = parts.heatmap("image")
-    gr.on([go.click, model.submit], show_image, [image, model, method], [widget, message], concurrency_id="model", **private)
+    asked, shown = [image, model, method, picture], [widget, message]
+    picture.input(pictures.example, picture, image, **private).then(
+        _if_model(parts.show_image), asked, shown, concurrency_id="model", **private
+    )
+    image.upload(lambda: None, None, picture, queue=False, **private)
+    gr.on([go.click, model.submit], parts.show_image, asked, shown, concurrency_id="model", **private)
+    method.input(_if_model(parts.show_image), asked, shown, concurrency_id="model", **private)
+    return {"image_tab": tab, "image": image, "picture": picture, "vision": model, "vision_method": method, "image_message": message,
+            "image_map": widget}  # fmt: skip
+
+
+def _if_model(function: Any) -> Any:
+    """Before a model is named there is nothing to say."""
+    return lambda image, model, method, name: function(image, model, method, name) if model.strip() else (gr.skip(), "")
 
 
 # ---- precomputed ----------------------------------------------------------------------------------------------
-def precomputed_tab(private: dict[str, Any]) -> None:
-    with gr.Tab("Precomputed", id="precomputed"):
+def precomputed_tab(private: dict[str, Any]) -> dict[str, Any]:
+    with gr.Tab("Precomputed", id="precomputed") as tab:
         gr.Markdown("Maps somebody computed before (a dataset repo made with `MapStore`): browsed without loading a model.")
         with gr.Row():
-            repo = gr.Textbox(stores.DEFAULT, label="Dataset repo or folder", elem_id="store", scale=3)
+            what = "Dataset repo or folder" if SETTINGS.local_paths else "Dataset repo"
+            repo = gr.Textbox(stores.DEFAULT, label=f"{what}: press Enter", placeholder="user/name", elem_id="store", scale=3)
             split = gr.Dropdown(["all"], value="all", label="Split", elem_id="store-split")
             search = gr.Textbox("", label="Search the text", elem_id="store-search", scale=2)
-        message = gr.HTML("", elem_id="store-message", apply_default_css=False)
+        message = parts.html("store-message")
         with gr.Row():
             rows = gr.Dropdown([], label="Example", elem_id="store-example", scale=3)
             method = gr.Dropdown([], label="Method", elem_id="store-method")
         widget = parts.heatmap("precomputed")
-    gr.on([repo.submit, split.input, search.submit, search.input], stores.listing, [repo, split, search], [split, rows, method, message],
+    listed = [split, rows, method, message]
+    gr.on([repo.submit, split.input, search.submit, search.input], stores.listing, [repo, split, search, method, rows], listed,
           trigger_mode="always_last", **private)  # fmt: skip
-    gr.on([rows.change, method.input], stores.opened, [repo, rows, method], [widget, message], trigger_mode="always_last", **private)
+    tab.select(stores.first_listing, [repo, split, search, method, rows], listed, **private)
+    gr.on(
+        [rows.change, method.input],
+        stores.opened,
+        [repo, rows, method, split, search],
+        [widget, message],
+        trigger_mode="always_last",
+        **private,
+    )
+    return {"precomputed_tab": tab, "store": repo, "split": split, "search": search, "id": rows, "store_method": method,
+            "store_message": message, "stored": widget}  # fmt: skip
 
 
 # ---- sharing --------------------------------------------------------------------------------------------------
-def files(model: str, method: str, text: str) -> tuple[Any, str]:
+def files(model: str, method: str, text: str, pair: str = "") -> tuple[Any, str]:
     """JSON, CSV, HTML and figures of the map above, in a folder of their own."""
     try:
-        made = handlers.map_of(model, method, check_text(text))
-        folder = Path(tempfile.mkdtemp(prefix="ctxmix-"))
+        made = handlers.map_of(model, method, text, pair)
+        tidy()
+        folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
         names = ["map.json", "map.csv", "map.html", "map.svg", "map.png", "map.safetensors"]
-        return [str(made.save(folder / name)) for name in names], ""
+        return gr.File([str(made.save(folder / name)) for name in names], visible=True), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
 
 
-def code(model: str, method: str, text: str) -> str:
-    return handlers.snippet(model, method, text or "")
+def tidy(seconds: float = 600) -> None:
+    """Folders that were served long ago go."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        if folder.stat().st_mtime < time.time() - seconds:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def share_tab(top: Any, private: dict[str, Any]) -> None:
-    asked = [top.model, top.method, top.text]
+def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
+    asked = [top[name] for name in ("model", "method", "text", "pair")]
+    default = {name: top[name].value for name in ("model", "method", "text")}
     with gr.Tab("Share & code", id="share") as tab:
-        link = gr.Textbox(
-            "", label="Link to this view (everything is in the address)", elem_id="share-link", buttons=["copy"], interactive=False
-        )
-        first = handlers.snippet(top.model.value, top.method.value, top.text.value)
-        snippet = gr.Code(first, language="python", label="The same with the library", elem_id="snippet")
-        go = gr.Button("Prepare files: JSON, CSV, HTML, SVG, PNG, safetensors", elem_id="files-button")
-        message = gr.HTML("", elem_id="files-message", apply_default_css=False)
-        made = gr.File(label="Files", file_count="multiple", elem_id="files", interactive=False)
+        held = "Link to the view you came from (everything is in the address, except an uploaded picture)"
+        link = gr.Textbox("", label=held, elem_id="share-link", buttons=["copy"], interactive=False)
+        snippet = gr.Code(snippets.of_view("", default), language="python", label="The same with the library", elem_id="snippet")
+        go = gr.Button("Prepare files of the map: JSON, CSV, HTML, SVG, PNG, safetensors", elem_id="files-button")
+        message = parts.html("files-message")
+        made = gr.File(label="Files", file_count="multiple", elem_id="files", interactive=False, visible=False)
         gr.Markdown("PNG and SVG of exactly what the map shows: the buttons above the map. Every function of this page is an endpoint: "
                     "see *Use via API* below (`gradio_client`).")  # fmt: skip
-    tab.select(code, asked, snippet, queue=False, **private)
     tab.select(None, None, link, js="() => window.ctxmixSpace.link()", **private)
+    tab.select(
+        lambda query: snippets.of_view(query, default), [link], snippet, js="() => window.ctxmixSpace.asked()", queue=False, **private
+    )
     go.click(files, asked, [made, message], **private)
-
-
-# ---- links ----------------------------------------------------------------------------------------------------
-def deep_links(page: Any, top: Any, main: Any, tabs: Any, compared: list[Any], private: dict[str, Any]) -> None:
-    """`?model=&method=&text=` (and `tab=compare&...`) reopens the view; without them nothing is touched."""
-    outputs = [top.model, top.method, top.text, main, top.message, tabs, *compared[:1], *compared[4:]]
-
-    def reopen(request: gr.Request) -> list[Any]:
-        asked = dict(request.query_params) if request else {}
-        untouched = [gr.skip() for _ in outputs]
-        if not {"model", "method", "text"} & set(asked):
-            return untouched
-        model, method = asked.get("model", top.model.value), asked.get("method", top.method.value)
-        text = asked.get("text", top.text.value)
-        view, message = parts.show(model, method, text)
-        opened = [model, method, text, view, message]
-        if asked.get("tab") != "compare":
-            return opened + untouched[5:]
-        mode = asked.get("mode", parts.MODES[0])
-        second = [asked.get(f"other_{name}", value) for name, value in (("model", model), ("method", method), ("text", text))]
-        sides = parts.compare(mode, model, method, text, *second)
-        return [*opened, gr.Tabs(selected="compare"), mode if mode in parts.MODES else gr.skip(), *second, *sides]
-
-    page.load(reopen, None, outputs, **{**private, "show_progress": "hidden"})
+    return {"share_tab": tab}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ctxmix_hf as cm
+from ctxmix_hf.demo import pairs
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import Held
 from ctxmix_hf.errors import InputError
@@ -45,15 +46,17 @@ def estimate(held: Held, method: str, tokens: int) -> float:
     return float(forward * passes(info_of(method), tokens, width, depth) + flow)
 
 
-def count_tokens(held: Held, text: str) -> int:
-    return len(held.tokenizer(text, verbose=False)["input_ids"])
+def count_tokens(held: Held, text: str, pair: str = "") -> int:
+    return len(pairs.encode(held.tokenizer, text, pair, verbose=False)["input_ids"])
 
 
-def check_cost(held: Held, method: str, text: str) -> float:
+def check_cost(held: Held, method: str, text: str, pair: str = "") -> float:
     """Seconds this request will take, or an error that says why it is refused and what to do."""
     if held.tokenizer is None:
         raise InputError(f"{held.name} reads no text: use the Image tab.")
-    tokens = count_tokens(held, text)
+    if pair:
+        pairs.check_takes_pairs(held.name, held.tokenizer)
+    tokens = count_tokens(held, text, pair)
     room = min(SETTINGS.tokens, getattr(held.model.config, "max_position_embeddings", None) or SETTINGS.tokens)
     if tokens > room:
         raise InputError(f"The text has {tokens} tokens; with this model the page takes at most {room}. Shorten it.")

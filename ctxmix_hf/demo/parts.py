@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from importlib import resources
 from typing import Any
 
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import handlers, panels
+from ctxmix_hf.demo import handlers, panels, pictures
 from ctxmix_hf.viz.canvas import script, style
 
 _ON_LOAD = """
@@ -28,6 +29,10 @@ def heatmap(name: str, value: Any = None) -> Any:
     )  # fmt: skip
 
 
+def html(name: str, value: str = "") -> Any:
+    return gr.HTML(value, elem_id=name, elem_classes=["ctxmix-plain"], padding=False, apply_default_css=False)
+
+
 def asset(name: str) -> str:
     return (resources.files("ctxmix_hf") / "demo" / name).read_text(encoding="utf-8")
 
@@ -37,32 +42,36 @@ def head() -> str:
     return f"<style>{style()}\n{asset('page.css')}</style><script>{script()}\n{asset('glue.js')}</script>"
 
 
-def show(model: str, method: str, text: str) -> tuple[Any, str]:
+def say(text: str) -> str:
+    return panels.message(text, "warn")
+
+
+def show(model: str, method: str, text: str, pair: str = "") -> tuple[Any, str]:
     """The map, or why there is none."""
     try:
-        return handlers.view_of(model, method, text), ""
+        return handlers.view_of(model, method, text, pair), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
 
 
-def info(model: str, method: str, text: str) -> str:
+def info(model: str, method: str, text: str, pair: str = "") -> str:
     try:
-        return panels.method_info(method, handlers.slow_note(model, method, text or ""))
+        return panels.method_info(method, handlers.slow_note(model, method, text or "", pair or ""))
     except cm.CtxmixError as error:
         return panels.message(str(error))
 
 
-def predict(model: str, text: str) -> str:
+def predict(model: str, text: str, pair: str = "") -> str:
     """Probabilities; a text that gave no map gives nothing here either."""
     try:
-        return panels.prediction_bars(handlers.predictions(model, text))
+        return panels.prediction_bars(handlers.predictions(model, text, pair))
     except cm.CtxmixError:
         return ""
 
 
-def score(model: str, text: str) -> str:
+def score(model: str, text: str, pair: str = "") -> str:
     try:
-        made = {name: handlers.scores(model, text, name) for name in handlers.SCORES}
+        made = {name: handlers.scores(model, text, name, pair) for name in handlers.SCORES}
     except cm.CtxmixError as error:
         return panels.message(str(error), "warn")
     return panels.score_lines(made)
@@ -72,35 +81,60 @@ MODES = ("two methods", "two models", "two sentences")
 
 
 def compare(
-    mode: str, model: str, method: str, text: str, other_model: str, other_method: str, other_text: str
+    mode: str, model: str, method: str, text: str, pair: str, other_model: str, other_method: str, other_text: str
 ) -> tuple[Any, Any, Any, str]:
     """Three widgets: first, second, and second minus first."""
     second = {
         "two methods": (model, other_method, text), "two models": (other_model, method, text), "two sentences": (model, method, other_text),
     }  # fmt: skip
+    wanted = second.get(mode) or (other_model, other_method, other_text)
     try:
-        wanted = second.get(mode) or (other_model, other_method, other_text)
-        first, other, gap = handlers.compare(model, method, text, *wanted)
+        first, other, gap = handlers.compare(model, method, text, *wanted, pair)
     except cm.CtxmixError as error:
         return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
-    query = {"tab": "compare", "mode": mode, "model": model, "method": method, "text": text}
-    query |= {"other_model": wanted[0], "other_method": wanted[1], "other_text": wanted[2]}
+    query = {"mode": mode, "model": model, "method": method, "text": text, "pair": pair or ""}
+    query |= {"other_model": other_model, "other_method": other_method, "other_text": other_text}
     sides = [
-        made.to_view(title=f"{n}: {m_} · {mo.rsplit('/', 1)[-1]}")
+        {**made.to_view(title=f"{n}: {m_} · {mo.rsplit('/', 1)[-1]}"), "query": query}
         for made, n, m_, mo in ((first, "first", method, model), (other, "second", wanted[1], wanted[0]))
     ]
     return sides[0], sides[1], {**gap.payload(), "title": "second − first", "pairs": gap.pairs, "query": query}, ""
 
 
-def agree(model: str, text: str, target: int) -> str:
+def _key(asked: tuple[Any, ...]) -> str:
+    return sha256(repr(asked).encode()).hexdigest()[:16]
+
+
+def compare_once(*fields: Any) -> tuple[Any, ...]:
+    """The same, unless exactly this stands there already (the last field is the key of what does)."""
+    *asked, seen = fields
+    key = _key(tuple(asked))
+    if key == seen:
+        return tuple(gr.skip() for _ in range(5))
+    made = compare(*asked)
+    return (*made, "" if made[3] else key)
+
+
+def similar_once(model: str, method: str, text_a: str, text_b: str, seen: str) -> tuple[Any, str]:
+    """The similarity panel, unless it stands there already."""
+    key = _key((model, method, text_a, text_b))
+    if key == seen:
+        return gr.skip(), seen
     try:
-        return panels.agreement_table(handlers.agreement(model, text, int(target or 0)))
+        return panels.similarity_panel(handlers.similarity(model, text_a, text_b, method)), key
+    except cm.CtxmixError as error:
+        return panels.message(str(error)), ""
+
+
+def agree(model: str, text: str, pair: str, target: int) -> str:
+    try:
+        return panels.agreement_table(handlers.agreement(model, text, int(target or 0), pair))
     except cm.CtxmixError as error:
         return panels.message(str(error))
 
 
-def similar(model: str, method: str, text_a: str, text_b: str) -> str:
+def show_image(image: Any, model: str, method: str, name: str | None = "") -> tuple[Any, str]:
     try:
-        return panels.similarity_panel(handlers.similarity(model, text_a, text_b, method))
+        return pictures.view(image, model.strip(), method, name or ""), ""
     except cm.CtxmixError as error:
-        return panels.message(str(error))
+        return gr.skip(), panels.message(str(error))

@@ -70,14 +70,17 @@ class Shelf:
                 return self._held[name]
             loading = self._loading.setdefault(name, threading.Lock())
         with loading:
-            if name in self._held:  # somebody else waited for the same one
-                return self._held[name]
-            return self._put(name, load(name))
+            found = self._held.get(name)  # somebody else waited for the same one
+            if found is not None:
+                return found
+            try:
+                return self._put(name, load(name))
+            finally:
+                self._loading.pop(name, None)  # also after a failure: names that cannot be loaded leave nothing behind
 
     def _put(self, name: str, made: Held) -> Held:
         with self._lock:
             self._held[name] = made
-            self._loading.pop(name, None)
             while len(self._held) > self.size:
                 self._held.popitem(last=False)
         return made

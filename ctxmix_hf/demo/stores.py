@@ -47,17 +47,26 @@ def search(name: str, split: str = "all", words: str = "") -> list[tuple[str, st
     return found
 
 
-def listing(name: str, split: str, words: str) -> tuple[Any, Any, Any, str]:
+def listing(name: str, split: str, words: str, method: Any = "", key: Any = "") -> tuple[Any, Any, Any, str]:
+    """Choices of split, example and method; what was chosen stays where it still exists."""
     try:
         store, found = open_store(name), search(name, split, words)
     except cm.CtxmixError as error:
         return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
     said = "" if found else panels.message("No example contains these words.", "warn")
-    methods = list(store.methods)
+    methods, keys = list(store.methods), [place for _, place in found]
     return (
-        gr.Dropdown(choices=["all", *splits(store)]), gr.Dropdown(choices=found, value=found[0][1] if found else None),
-        gr.Dropdown(choices=methods, value=methods[0] if methods else None), said,
+        gr.Dropdown(choices=["all", *splits(store)], value=split or "all"),
+        gr.Dropdown(choices=found, value=key if key in keys else next(iter(keys), None)),
+        gr.Dropdown(choices=methods, value=method if method in methods else next(iter(methods), None)), said,
     )  # fmt: skip
+
+
+def first_listing(name: str, split: str, words: str, method: Any, key: Any) -> tuple[Any, Any, Any, str]:
+    """Opening the tab shows what the server's own store holds."""
+    if key or not name.strip():
+        return gr.skip(), gr.skip(), gr.skip(), ""
+    return listing(name, split, words, method, key)
 
 
 def splits(store: Any) -> list[str]:
@@ -66,13 +75,15 @@ def splits(store: Any) -> list[str]:
 
 def view(name: str, key: str, method: str) -> dict[str, Any]:
     store = open_store(name)
-    return store[key, method].to_view(title=f"{method} · {name}")  # type: ignore[no-any-return]
+    return store[key, method].to_view(title=f"{method} · {name.rstrip('/').rsplit('/', 1)[-1]}")  # type: ignore[no-any-return]
 
 
-def opened(name: str, key: Any, method: Any) -> tuple[Any, str]:
+def opened(name: str, key: Any, method: Any, split: str = "all", words: str = "") -> tuple[Any, str]:
     if not key:
         return gr.skip(), ""
     try:
-        return view(name, str(key), str(method or open_store(name).methods[0])), ""
+        chosen = str(method or open_store(name).methods[0])
+        query = {"tab": "precomputed", "store": name.strip(), "split": "" if split == "all" else split, "search": words.strip()}
+        return {**view(name, str(key), chosen), "query": {**query, "id": str(key), "store_method": chosen}}, ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))

@@ -94,15 +94,20 @@ class HiddenLayout:
         """Any hidden-state tensor of the layer as `[B, T, D]`."""
         return self._moved(value).to(widened(value.dtype))
 
+    def order_of(self, value: Tensor) -> str | None:
+        """Its own order, for one layer may hold two: the attention inside wavlm's layers is "tbd", the layers are not."""
+        shape = (self.batch, self.tokens)
+        return next((order for order in (self.order, *ORDERS) if turned(value, order).shape[:2] == shape), None)
+
     def _moved(self, value: Tensor) -> Tensor:
         b, t = self.batch, self.tokens
         if value.dim() == 2 and value.shape[0] == b * t:
             return value.unflatten(0, (b, t) if self.order != "tbd" else (t, b)).transpose(0, int(self.order == "tbd"))
         if value.dim() != 3:
             raise Unmatched(f"a hidden state has shape {tuple(value.shape)}; expected batch x tokens x hidden.")
-        for order in (self.order, *ORDERS):
-            if turned(value, order).shape[:2] == (b, t):
-                return turned(value, order)
+        order = self.order_of(value)
+        if order is not None:
+            return turned(value, order)
         if value.shape[:2] == (1, t):  # position tables broadcast over the batch
             return value.expand(b, -1, -1)
         raise Unmatched(f"a hidden state has shape {tuple(value.shape)}; expected {b} x {t} x hidden.")

@@ -136,8 +136,11 @@ class LayerReplay:
     def from_hidden(self, hidden: Tensor) -> Tensor:
         """The layer on another input `[K, T, D]`; gradients flow where the caller enabled them."""
         copies = hidden.shape[0] // self.layout.batch
+        if copies > 1 and not self._replicates():  # batched arguments that cannot be told apart (wavlm, xlnet)
+            return torch.cat([self.from_hidden(part) for part in hidden.split(self.layout.batch)])
         with self.owner.asleep():
-            out = self.call.again(turned(hidden, self.layout.order).to(self.call.hidden.dtype), copies)
+            given = self.call.hidden
+            out = self.call.again(turned(hidden, self.layout.order_of(given) or self.layout.order).to(given.dtype), copies)
         return self._output(out, copies)
 
 

@@ -55,6 +55,9 @@
     const n = g.cols, chosen = w.rows(), labels = shown(w), every = Math.max(1, Math.ceil(11 / g.ch)), hot = w.hover ? w.hover.row : undefined;
     heat(w, pen, g, ink, (i, j) => (i === j && !w.s.diagonal ? null : w.matrix[i * n + j]), top);
     columns(w, pen, g, ink, g.y - 6, []);
+    corner(w, pen, g, ink);
+    const cut = w.p.second ? w.groups.findIndex((x) => x[0] >= w.p.second) : -1; // where the second sentence begins
+    if (cut > 0) { pen.rect(g.x, g.y + cut * g.ch - 1, n * g.cw, 2, ink.dim); pen.rect(g.x + cut * g.cw - 1, g.y, 2, n * g.ch, ink.dim); }
     labels.forEach((s, i) => {
       const on = chosen.includes(i), lit = i === hot;
       if (i % every && !on && !lit) return;
@@ -63,6 +66,11 @@
     });
     for (const i of chosen) pen.frame(g.x, g.y + i * g.ch, n * g.cw, g.ch, ink.mark, 2);
     if (w.hover && w.hover.col !== undefined) pen.frame(g.x + w.hover.col * g.cw, g.y + w.hover.row * g.ch, g.cw, g.ch, ink.mark, 1.5);
+  }
+  function corner(w, pen, g, ink) { // which way to read it
+    if (g.x < 44) return;
+    pen.text("source →", g.x - 6, g.y - 22, { size: 10, color: ink.dim, align: "right" });
+    pen.text("target ↓", g.x - 6, g.y - 9, { size: 10, color: ink.dim, align: "right" });
   }
   function drawLayers(w, pen, g, ink, top) {
     const chosen = w.rows();

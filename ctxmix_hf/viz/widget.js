@@ -6,6 +6,7 @@
   const { Model, CanvasPen, SvgPen, palette, isDark, number, extreme, DEFAULTS } = cm;
   const NUMBERS = ["layer", "specials", "diagonal", "k"];
   const make = (tag, cls, text) => { const e = document.createElement(tag); if (cls) e.className = cls; if (text !== undefined) e.textContent = text; return e; };
+  const apart = (s) => (/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u202a-\u202e]/.test(s) ? `\u2068${s}\u2069` : s); // right-to-left words keep to themselves
   const short = (s, n) => { const a = Array.from(s); return a.length > n ? a.slice(0, n - 1).join("") + "…" : s; };
 
   class Widget {
@@ -69,7 +70,7 @@
       if (p.special.some(Boolean)) this.check("specials", "special tokens");
       this.check("diagonal", "own token");
       this.several = make("input"); this.several.type = "checkbox"; const label = make("label", "cmx-check"); label.title = "Choose several targets and see their sum"; label.append(this.several, "add rows (Σ)"); this.bar.append(label);
-      this.range("k", "Paths", 4, 80);
+      this.range("k", "Edges", 4, 80);
       const save = make("div", "cmx-tabs");
       for (const kind of ["PNG", "SVG"]) { const b = make("button", "", kind); b.type = "button"; b.title = `Save this picture as ${kind}`; b.setAttribute("aria-label", b.title); b.onclick = () => this.save(kind); save.append(b); }
       this.bar.append(save);
@@ -86,7 +87,8 @@
     }
     range(key, text, low, high) {
       const e = make("input"); e.type = "range"; e.min = low; e.max = high; e.dataset.key = key; e.oninput = () => this.set({ [key]: Number(e.value) });
-      this.inputs[key] = e; this.pathField = this.field(text, e);
+      const box = make("span", "cmx-layer"); this.edgeText = make("output"); box.append(e, this.edgeText);
+      this.inputs[key] = e; this.pathField = this.field(text, box);
     }
     layerControl() {
       const box = make("span", "cmx-layer"), e = make("input"); e.type = "range"; e.min = 1; e.max = this.model.depth; e.dataset.key = "layer";
@@ -155,7 +157,7 @@
       const s = this.s;
       for (const [key, e] of Object.entries(this.inputs)) { if (e.type === "checkbox") e.checked = !!s[key]; else e.value = key === "layer" ? s.layer + 1 : s[key]; }
       for (const b of this.viewButtons) b.setAttribute("aria-pressed", String(b.dataset.view === s.view));
-      this.layerText.textContent = `${s.layer + 1} / ${this.model.depth}`; this.pathField.style.display = s.view === "paths" ? "" : "none";
+      this.layerText.textContent = `${s.layer + 1} / ${this.model.depth}`; this.edgeText.textContent = s.k; this.pathField.style.display = s.view === "paths" ? "" : "none";
       this.title.textContent = this.p.title;
       const notes = [];
       if (!s.specials) notes.push("Special tokens are hidden from the picture only: they were part of the computation, and no value changes.");
@@ -180,6 +182,8 @@
       const values = this.row, top = values ? extreme(values.map((v, j) => (!s.diagonal && chosen.includes(j) ? 0 : v))) || 1 : 1;
       box.textContent = "";
       this.groups.forEach((g, i) => {
+        if (s.view === "image" && g[0] >= this.p.image.offset) return; // the picture itself shows these
+        if (this.p.second && i && g[0] >= this.p.second && this.groups[i - 1][0] < this.p.second) box.append(make("span", "cmx-break"));
         const t = make("button", "cmx-token", this.labels[i].replace(/^##/, "")); t.type = "button"; t.dataset.row = i;
         if (s.unit === "piece" && i && this.p.word_of && this.p.word_of[g[0]] !== null && this.p.word_of[g[0]] === this.p.word_of[g[0] - 1]) t.classList.add("cmx-joined");
         if (chosen.includes(i)) t.classList.add("cmx-target");
@@ -193,12 +197,12 @@
       });
     }
     describe() {
-      const chosen = this.rows(), names = chosen.map((i) => `“${this.labels[i]}”`).join(" + ");
-      if (!chosen.length) { this.status.textContent = "No target chosen: click a row (or a word above) to see where its representation comes from."; return; }
+      const chosen = this.rows(), names = chosen.map((i) => `“${apart(this.labels[i])}”`).join(" + ");
+      if (!chosen.length) { this.status.textContent = this.s.view === "image" ? "No target chosen: click a patch to see where its representation comes from." : "No target chosen: click a row (or a word above) to see where its representation comes from."; return; }
       const order = Array.from(this.row.keys()).sort((a, b) => Math.abs(this.row[b]) - Math.abs(this.row[a])).slice(0, 5);
       const where = this.s.scope === "input" ? `layer ${this.s.layer + 1}, from the input` : `within layer ${this.s.layer + 1}`;
       const rest = chosen.length > 1 ? " (sum of rows)" : "";
-      this.status.textContent = `Target ${names}${rest}, ${where}: ${order.map((j) => `${this.labels[j]} ${number(this.row[j])}`).join(", ")}`;
+      this.status.textContent = `Target ${names}${rest}, ${where}: ${order.map((j) => `${apart(this.labels[j])} ${number(this.row[j])}`).join(", ")}`;
     }
     hit(x, y) {
       const g = this.geometry;
@@ -210,7 +214,7 @@
       return col < 0 ? null : this.s.view === "paths" ? { row: col } : { at: row, col };
     }
     tell() {
-      const h = this.hover, n = this.groups.length, L = this.labels;
+      const h = this.hover, n = this.groups.length, L = this.labels.map(apart);
       this.readout.dataset.value = "";
       if (!h || h.col === undefined) { this.readout.textContent = h && h.row !== undefined ? `target ${L[h.row]}` : " "; return; }
       let value, words;

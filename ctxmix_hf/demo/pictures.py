@@ -1,0 +1,108 @@
+"""Pictures: examples drawn here (so that a link can name them), and a vision model's map over what the model saw."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ctxmix_hf.demo.limits import info_of
+from ctxmix_hf.demo.shelf import SHELF
+from ctxmix_hf.errors import InputError
+from ctxmix_hf.viz.signals import patch_grid
+
+EXAMPLES = ("shapes", "landscape", "board")
+
+
+@cache
+def example(name: str) -> Any:
+    """One of the example pictures, 224 by 224."""
+    from PIL import Image, ImageDraw
+
+    if name not in EXAMPLES:
+        raise InputError(f"There is no example picture {name!r}. Choose one of {', '.join(EXAMPLES)}.")
+    image = Image.new("RGB", (224, 224), {"shapes": "#f4efe6", "landscape": "#9fd0f2", "board": "#f5f5f0"}[name])
+    draw = ImageDraw.Draw(image)
+    if name == "shapes":
+        draw.ellipse((24, 28, 110, 114), fill="#d1495b")
+        draw.rectangle((126, 110, 200, 184), fill="#2f7fbc")
+        draw.polygon([(30, 200), (70, 132), (112, 200)], fill="#edae49")
+    elif name == "landscape":
+        draw.ellipse((150, 24, 196, 70), fill="#ffd84d")
+        draw.polygon([(0, 160), (70, 80), (140, 160)], fill="#7d8ea3")
+        draw.polygon([(80, 165), (160, 100), (224, 165)], fill="#5f7187")
+        draw.rectangle((0, 158, 224, 224), fill="#6aa84f")
+    else:
+        for k in range(0, 64, 2):
+            row, col = divmod(k + (k // 8) % 2, 8)
+            draw.rectangle((28 * col, 28 * row, 28 * col + 27, 28 * row + 27), fill="#3b4252")
+    return image
+
+
+def read(given: str) -> Any:
+    """A picture from the name of an example or from a data URL (`data:image/png;base64,...`)."""
+    from PIL import Image, UnidentifiedImageError
+
+    if not given.startswith("data:"):
+        return example(given)
+    try:
+        return Image.open(io.BytesIO(base64.b64decode(given.partition(",")[2], validate=True))).convert("RGB")
+    except (binascii.Error, UnidentifiedImageError, OSError, ValueError) as error:
+        raise InputError("The picture could not be read: send a PNG or JPEG as a data URL.") from error
+
+
+def map_of(image: Any, model: str, method: str) -> tuple[Any, Any]:
+    """(the map, the picture as the model saw it)."""
+    if image is None:
+        raise InputError("Choose a picture first.")
+    info_of(method)
+    held = SHELF.get(model)
+    if "pixel_values" not in getattr(held.model, "main_input_name", "pixel_values"):
+        raise InputError(f"{model} does not read pictures: type the name or path of a vision model.")
+    from transformers import AutoImageProcessor
+
+    reader: Any = AutoImageProcessor
+    try:
+        processor = reader.from_pretrained(held.model.config._name_or_path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
+    inputs = processor(images=image.convert("RGB"), return_tensors="pt")
+    with held.lock:
+        out = held.model(**inputs, output_context_mixing=[method])
+    return next(iter(out.context_mixing.values()))[0], _seen(inputs["pixel_values"][0], processor)
+
+
+def _seen(values: Any, processor: Any) -> Any:
+    """Cut, stretched and scaled as the model got it, so that patches lie where the model had them."""
+    from PIL import Image
+
+    array = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
+    if getattr(processor, "do_normalize", False):
+        array = array * np.asarray(processor.image_std) + np.asarray(processor.image_mean)
+    return Image.fromarray((255 * array.clip(0, 1)).round().astype(np.uint8)).resize((448, 448), Image.Resampling.NEAREST)
+
+
+def view(image: Any, model: str, method: str, name: str = "") -> dict[str, Any]:
+    """For the widget, with the picture; an uploaded one has no name, so a link cannot carry it."""
+    made, seen = map_of(image, model, method)
+    grid, before = patch_grid(made.size)
+    file = io.BytesIO()
+    seen.save(file, format="JPEG", quality=88)
+    source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    short = model.rstrip("/").rsplit("/", 1)[-1]
+    query = {"tab": "image", "picture": name, "vision": model, "vision_method": method}
+    labels = {"tokens": _labels(made.size, grid, before)}
+    return {
+        **made.to_view(title=f"{method} · {short}"), **labels, "words": labels["tokens"], "pin": "0", "query": query,
+        "image": {"src": source, "grid": list(grid), "offset": before, "ratio": 1.0},
+    }  # fmt: skip
+
+
+def _labels(count: int, grid: tuple[int, int], before: int) -> list[str]:
+    """[CLS] (and registers), then row.column of each patch, from 1."""
+    first = ["[CLS]", *(f"[extra {k}]" for k in range(1, before))][:before]
+    return [*first, *(f"{k // grid[1] + 1}.{k % grid[1] + 1}" for k in range(count - before))]
