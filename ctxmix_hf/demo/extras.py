@@ -53,7 +53,7 @@ def _if_model(function: Any) -> Any:
 
 
 # ---- precomputed ----------------------------------------------------------------------------------------------
-def precomputed_tab(private: dict[str, Any]) -> dict[str, Any]:
+def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
     with gr.Tab("Precomputed", id="precomputed") as tab:
         gr.Markdown("Maps somebody computed before (a dataset repo made with `MapStore`): browsed without loading a model.")
         with gr.Row():
@@ -66,18 +66,16 @@ def precomputed_tab(private: dict[str, Any]) -> dict[str, Any]:
             rows = gr.Dropdown([], label="Example", elem_id="store-example", scale=3)
             method = gr.Dropdown([], label="Method", elem_id="store-method")
         widget = parts.heatmap("precomputed")
-    listed = [split, rows, method, message]
-    gr.on([repo.submit, split.input, search.submit, search.input], stores.listing, [repo, split, search, method, rows], listed,
-          trigger_mode="always_last", **private)  # fmt: skip
-    tab.select(stores.first_listing, [repo, split, search, method, rows], listed, **private)
-    gr.on(
-        [rows.change, method.input],
-        stores.opened,
-        [repo, rows, method, split, search],
-        [widget, message],
-        trigger_mode="always_last",
-        **private,
+    asked, listed = [repo, split, search, method, rows], [split, rows, method, message]
+    search_event = gr.on([repo.submit, split.input, search.submit, search.input], stores.listing, asked, listed,
+                         trigger_mode="always_last", **private)  # fmt: skip
+    first = tab.select(
+        parts.when("precomputed", stores.first_listing, 4), [top["now"], *asked], listed, js=parts.opening("precomputed"), **private
     )
+    chosen, shown = [repo, rows, method, split, search], [widget, message]
+    search_event.success(stores.opened, [*chosen, message], shown, **private)
+    first.success(stores.opened, [*chosen, message], shown, **private)
+    gr.on([rows.input, method.input], stores.opened, chosen, shown, trigger_mode="always_last", **private)
     return {"precomputed_tab": tab, "store": repo, "split": split, "search": search, "id": rows, "store_method": method,
             "store_message": message, "stored": widget}  # fmt: skip
 

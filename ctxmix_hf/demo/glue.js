@@ -16,7 +16,15 @@
     return q;
   }
   space.put = (entries) => { const text = merged(entries).toString(); history.replaceState(null, "", text ? "?" + text : location.pathname); };
-  space.tab = (name) => { space.put({ tab: name === "map" ? "" : name }); return name; };
+  // The page opens on the map and goes to the link's tab when the server has answered; until then the address stays.
+  const TABS = { compare: () => space.widgets.difference, embeddings: () => document.querySelector("#similarity b"), image: () => space.arrived, precomputed: () => space.widgets.precomputed };
+  space.tab = (name) => {
+    const linked = initial.get("tab");
+    if (linked === name || !TABS[linked]) space.arrived = true;
+    if (space.arrived) space.put({ tab: name === "map" ? "" : name });
+    return name;
+  };
+  space.opening = (name) => (initial.get("tab") === name && !TABS[name]() ? "link" : name); // the server is filling this tab
   // a widget's options as they stand in the address; what is as it starts is left out
   function entries(name, payload, state) {
     const out = {}, before = PREFIX[name], first = payload.image ? "image" : cm.DEFAULTS.view;

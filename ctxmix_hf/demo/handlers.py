@@ -101,7 +101,7 @@ def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> 
         made = cm.attribute(held.model, pairs.both(text, pair), method, tokenizer=held.tokenizer, max_memory=SETTINGS.memory)
     number = int(made.meta["class_index"][0])
     named = held.tokenizer.convert_ids_to_tokens(number) if held.kind == "masked" else held.model.config.id2label[number]
-    return replace(made, target=f"“{named}”")
+    return replace(made, target=f"“{named}”", tokens=map_of(model, "attention", text, pair).tokens)  # words as they were typed
 
 
 def compare(

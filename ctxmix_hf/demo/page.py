@@ -34,7 +34,7 @@ def build_page() -> Any:
         made = _top()
         with gr.Tabs(elem_id="tabs") as tabs:
             made |= {"tabs": tabs, **_map_tab(made), **_compare_tab(made), **_embeddings_tab(made)}
-            made |= {**extras.image_tab(PRIVATE), **extras.precomputed_tab(PRIVATE), **extras.share_tab(made, PRIVATE)}
+            made |= {**extras.image_tab(PRIVATE), **extras.precomputed_tab(made, PRIVATE), **extras.share_tab(made, PRIVATE)}
         _events(made)
         links.add(page, {name: part for name, part in made.items() if not name.endswith("_tab")}, PRIVATE)
     return page
@@ -124,8 +124,10 @@ def _compare_tab(made: Parts) -> Parts:
     )  # fmt: skip
     fields = [mode, *_asked(made), model, method, text]
     asked, shown = [*fields, compared], [first, second, gap, message, compared]
-    gr.on([go.click, text.submit, mode.input, method.input, model.input, tab.select], parts.compare_once, asked, shown,
+    gr.on([go.click, text.submit, mode.input, method.input, model.input], parts.compare_once, asked, shown,
           concurrency_id="model", trigger_mode="always_last", **PRIVATE)  # fmt: skip
+    tab.select(parts.when("compare", parts.compare_once, 5), [made["now"], *asked], shown, js=parts.opening("compare"),
+               concurrency_id="model", **PRIVATE)  # fmt: skip
     button.click(
         parts.agree, [made["model"], made["text"], made["pair"], target], table, concurrency_id="model",
         js="(model, text, pair, target) => [model, text, pair, window.ctxmixSpace.agree()]", **PRIVATE,
@@ -147,9 +149,12 @@ def _embeddings_tab(made: Parts) -> Parts:
         result = parts.html("similarity")
         seen = gr.State("")
     asked = [made["model"], made["method"], a, b, seen]
-    gr.on([go.click, a.submit, b.submit, tab.select], parts.similar_once, asked, [result, seen], concurrency_id="model", **PRIVATE).then(
+    shown = [result, seen]
+    gr.on([go.click, a.submit, b.submit], parts.similar_once, asked, shown, concurrency_id="model", **PRIVATE).then(
         None, [a, b], None, js="(a, b) => window.ctxmixSpace.put({a, b})", **PRIVATE
     )
+    tab.select(parts.when("embeddings", parts.similar_once, 2), [made["now"], *asked], shown, js=parts.opening("embeddings"),
+               concurrency_id="model", **PRIVATE)  # fmt: skip
     return {"embeddings_tab": tab, "a": a, "b": b, "similarity": result, "alike": seen}
 
 
@@ -169,13 +174,10 @@ def _events(made: Parts) -> None:
         made[name] for name in ("now", "mode", "model", "method", "text", "pair", "other_model", "other_method", "other_text", "compared")
     ]
     shown = [made[name] for name in ("first", "second", "gap", "compare_message", "compared")]
-    drawn = drawn.then(_when("compare", parts.compare_once, 5), fields, shown, concurrency_id="model", **PRIVATE)
+    drawn = drawn.then(parts.when("compare", parts.compare_once, 5), fields, shown, concurrency_id="model", **PRIVATE)
     fields = [made[name] for name in ("now", "model", "method", "a", "b", "alike")]
-    drawn.then(_when("embeddings", parts.similar_once, 2), fields, [made["similarity"], made["alike"]], concurrency_id="model", **PRIVATE)
+    drawn.then(
+        parts.when("embeddings", parts.similar_once, 2), fields, [made["similarity"], made["alike"]], concurrency_id="model", **PRIVATE
+    )
     for name in ("map", "compare", "embeddings", "image", "precomputed"):
         made[f"{name}_tab"].select(None, None, made["now"], js=f"() => window.ctxmixSpace.tab('{name}')", **PRIVATE)
-
-
-def _when(tab: str, function: Any, count: int) -> Any:
-    """Only while that tab is open."""
-    return lambda now, *fields: function(*fields) if now == tab else tuple(gr.skip() for _ in range(count))

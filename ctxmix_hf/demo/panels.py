@@ -67,8 +67,9 @@ def agreement_table(result: dict[str, Any]) -> str:
         else ""
     )
     caption = f"Rank correlation of the methods on the row of “{escape(result['target'])}” (last layer, from the input)"
-    table = f"<table class='ctxmix-matrix'><caption>{caption}</caption><tr><td></td>{head}</tr>{body}</table>"
-    return f"<div class='ctxmix-scroll'>{table}</div>{left}"
+    table = f"<table class='ctxmix-matrix' aria-labelledby='agreement-caption'><tr><td></td>{head}</tr>{body}</table>"
+    said = f"<div class='ctxmix-caption' id='agreement-caption'>{caption}</div>"
+    return f"{said}<div class='ctxmix-scroll' tabindex='0' role='region' aria-labelledby='agreement-caption'>{table}</div>{left}"
 
 
 def _cell(value: float) -> str:

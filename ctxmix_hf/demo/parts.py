@@ -138,3 +138,13 @@ def show_image(image: Any, model: str, method: str, name: str | None = "") -> tu
         return pictures.view(image, model.strip(), method, name or ""), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
+
+
+def when(tab: str, function: Any, count: int) -> Any:
+    """Only while that tab is open."""
+    return lambda now, *fields: function(*fields) if now == tab else tuple(gr.skip() for _ in range(count))
+
+
+def opening(tab: str) -> str:
+    """JavaScript: the first field is the tab, or "link" while a link is opening it."""
+    return f"(now, ...fields) => [window.ctxmixSpace.opening('{tab}'), ...fields]"

@@ -62,10 +62,10 @@ def listing(name: str, split: str, words: str, method: Any = "", key: Any = "") 
     )  # fmt: skip
 
 
-def first_listing(name: str, split: str, words: str, method: Any, key: Any) -> tuple[Any, Any, Any, str]:
+def first_listing(name: str, split: str, words: str, method: Any, key: Any) -> tuple[Any, Any, Any, Any]:
     """Opening the tab shows what the server's own store holds."""
     if key or not name.strip():
-        return gr.skip(), gr.skip(), gr.skip(), ""
+        return gr.skip(), gr.skip(), gr.skip(), gr.skip()
     return listing(name, split, words, method, key)
 
 
@@ -78,9 +78,10 @@ def view(name: str, key: str, method: str) -> dict[str, Any]:
     return store[key, method].to_view(title=f"{method} · {name.rstrip('/').rsplit('/', 1)[-1]}")  # type: ignore[no-any-return]
 
 
-def opened(name: str, key: Any, method: Any, split: str = "all", words: str = "") -> tuple[Any, str]:
-    if not key:
-        return gr.skip(), ""
+def opened(name: str, key: Any, method: Any, split: str = "all", words: str = "", said: str = "") -> tuple[Any, Any]:
+    """The chosen example's map; what the search had to say stays."""
+    if not key or said:
+        return gr.skip(), gr.skip()
     try:
         chosen = str(method or open_store(name).methods[0])
         query = {"tab": "precomputed", "store": name.strip(), "split": "" if split == "all" else split, "search": words.strip()}

@@ -28,6 +28,7 @@ class Context:
     resume: str | Path | None = None
     progress: bool | None = None
     other: Context | None = None  # the second model, for comparisons between models
+    stores: dict[str, Store] = field(default_factory=dict, repr=False)
     made: dict[str, EvaluationTable] = field(default_factory=dict)  # tables of this run, for those that build on them
 
     @cached_property
@@ -49,7 +50,10 @@ class Context:
         return [name for name in self.method_set.names if name in named]
 
     def store(self, name: str) -> Store:
-        return Store(self.resume, name)
+        """Results by key: what one evaluation of a run computed the next one finds."""
+        if name not in self.stores:
+            self.stores[name] = Store(self.resume, name)
+        return self.stores[name]
 
     @property
     def accuracy(self) -> str:

@@ -105,7 +105,7 @@
     else if (!w.loading) { w.loading = new Image(); w.loading.onload = () => { w.picture = w.loading; w.paint(); }; w.loading.src = w.p.image.src; }
     for (let i = 0; i < g.rows; i++) for (let j = 0; j < g.cols; j++) {
       const at = g.offset + i * g.cols + j;
-      if (w.row) { const c = w.shade(w.row[at], top); pen.rect(j * g.cw, i * g.ch, g.cw, g.ch, `rgba(${c[0]},${c[1]},${c[2]},${(0.12 + 0.68 * Math.min(1, Math.abs(w.row[at]) / top)).toFixed(3)})`); }
+      if (w.row && (w.s.diagonal || !w.rows().includes(at))) { const c = w.shade(w.row[at], top); pen.rect(j * g.cw, i * g.ch, g.cw, g.ch, `rgba(${c[0]},${c[1]},${c[2]},${(0.12 + 0.68 * Math.min(1, Math.abs(w.row[at]) / top)).toFixed(3)})`); }
       if (w.rows().includes(at) || (w.hover && w.hover.col === at)) pen.frame(j * g.cw + 1, i * g.ch + 1, g.cw - 2, g.ch - 2, ink.mark, 2);
     }
   }

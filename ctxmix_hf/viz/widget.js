@@ -167,10 +167,11 @@
       for (const extra of this.p.notes || []) notes.push(extra);
       this.note.textContent = notes.join(" ");
     }
-    scale() {
-      const keep = (v, k, n) => (this.s.diagonal || this.s.view !== "map" || Math.floor(k / n) !== k % n ? v : 0), n = this.groups.length;
-      const values = this.s.view === "layers" ? this.stack.flatMap((r) => Array.from(r)) : this.s.view === "image" && this.row ? this.row : this.matrix.map((v, k) => keep(v, k, n));
-      return extreme(values) || 1;
+    scale() { // the largest value that is drawn
+      const n = this.groups.length, chosen = this.s.diagonal ? [] : this.rows(), others = (row) => Array.from(row).map((v, j) => (chosen.includes(j) ? 0 : v));
+      if (this.s.view === "layers") return extreme(this.stack.flatMap(others)) || 1;
+      if (this.s.view === "image" && this.row) return extreme(others(this.row)) || 1;
+      return extreme(this.s.diagonal ? this.matrix : this.matrix.map((v, k) => (this.s.view !== "map" || Math.floor(k / n) !== k % n ? v : 0))) || 1;
     }
     shade(v, top) {
       const at = this.model.signed ? 127.5 + (127.5 * v) / top : (255 * v) / top, k = 3 * Math.max(0, Math.min(255, Math.round(at)));
