@@ -28,7 +28,7 @@ def test_every_endpoint_is_named_typed_and_documented(client: Any) -> None:
     info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(info) == {f"/{name}" for name in ENDPOINTS}
     assert all(function.__doc__ for function in ENDPOINTS.values())
-    assert [p["parameter_name"] for p in info["/map"]["parameters"]] == ["model", "method", "text"]
+    assert [p["parameter_name"] for p in info["/map"]["parameters"]] == ["model", "method", "text", "pair"]
 
 
 def test_methods_are_the_registry(client: Any) -> None:

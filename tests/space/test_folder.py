@@ -38,8 +38,8 @@ def test_the_examples_are_small_and_complete() -> None:
     path = ROOT / "ctxmix_hf" / "demo" / examples.FILE
     assert path.stat().st_size < 1_000_000
     assert len(examples.read()["maps"]) == len(examples.SENTENCES) * len(examples.METHODS)
-    for _, model, text in examples.SENTENCES:
-        assert examples.find_prediction(model, text) is not None
+    for _, model, text, pair in examples.SENTENCES:
+        assert examples.find_prediction(model, text, pair) is not None
 
 
 def test_handlers_import_public_names_only() -> None:

@@ -66,7 +66,6 @@ def test_which_words_made_the_similarity(visit: Any, box: Any) -> None:
 def test_precomputed_maps(visit: Any, server: Server, box: Any) -> None:
     page = visit()
     page.page.get_by_role("tab", name="Precomputed").click()
-    page.page.press("#store textarea, #store input", "Enter")
     page.wait("w.p.text === 'Many girls insulted [MASK].'", "precomputed")
     page.page.locator("#store-search textarea, #store-search input").press_sequentially("tired")
     page.wait("w.p.text === 'The boys [MASK] tired.'", "precomputed")
