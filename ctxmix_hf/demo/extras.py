@@ -59,11 +59,11 @@ def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, A
         with gr.Row():
             what = "Dataset repo or folder" if SETTINGS.local_paths else "Dataset repo"
             repo = gr.Textbox(stores.DEFAULT, label=f"{what}: press Enter", placeholder="user/name", elem_id="store", scale=3)
-            split = gr.Dropdown(["all"], value="all", label="Split", elem_id="store-split")
+            split = gr.Dropdown(["all"], value="all", label="Split", elem_id="store-split", min_width=130)
             search = gr.Textbox("", label="Search the text", elem_id="store-search", scale=2)
         message = parts.html("store-message")
         with gr.Row():
-            rows = gr.Dropdown([], label="Example", elem_id="store-example", scale=3)
+            rows = gr.Dropdown([], label="Example", elem_id="store-example", scale=3, min_width=260)
             method = gr.Dropdown([], label="Method", elem_id="store-method")
         widget = parts.heatmap("precomputed")
     asked, listed = [repo, split, search, method, rows], [split, rows, method, message]

@@ -46,7 +46,7 @@ def view_of(model: str, method: str, text: str, pair: str = "") -> dict[str, Any
 def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
     """Said at once, without loading anything: why this pair is slow for this input, or nothing."""
     if model not in SHELF.names():
-        return "" if model in BOX or not model else f"{model} is not loaded yet: the first map waits for it."
+        return "" if model in BOX or not model else f"{model} is not loaded yet: its first map takes longer."
     held = SHELF.get(model)
     if held.tokenizer is None or not text.strip() or max(len(text), len(pair)) > SETTINGS.characters:
         return ""

@@ -55,7 +55,7 @@ def check_cost(held: Held, method: str, text: str, pair: str = "") -> float:
     if held.tokenizer is None:
         raise InputError(f"{held.name} reads no text: use the Image tab.")
     if pair:
-        pairs.check_takes_pairs(held.name, held.tokenizer)
+        pairs.check_takes_pairs(held.name, held.tokenizer, getattr(held.model.config, "type_vocab_size", None))
     tokens = count_tokens(held, text, pair)
     room = min(SETTINGS.tokens, getattr(held.model.config, "max_position_embeddings", None) or SETTINGS.tokens)
     if tokens > room:

@@ -14,6 +14,7 @@ from ctxmix_hf.demo.shelf import BOX
 DEFAULT = (examples.SENTENCES[0][1], examples.METHODS[0], examples.SENTENCES[0][2])
 Parts = dict[str, Any]
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
+FORGET = "() => window.ctxmixSpace.put({scores: '', agree: ''})"  # they belong to the text before
 HEAD = """<div class='ctxmix-head'><h1>Which tokens was each representation made from?</h1>
 <p>Type a sentence, choose a model and a method. Rows are targets, columns the sources they were mixed from; click a row or a word.</p>
 </div>"""
@@ -32,7 +33,7 @@ def build_page() -> Any:
         api.add_endpoints()  # first, so that the endpoints get their own names
         gr.HTML(HEAD, apply_default_css=False, padding=False)
         made = _top()
-        with gr.Tabs(elem_id="tabs") as tabs:
+        with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
             made |= {"tabs": tabs, **_map_tab(made), **_compare_tab(made), **_embeddings_tab(made)}
             made |= {**extras.image_tab(PRIVATE), **extras.precomputed_tab(made, PRIVATE), **extras.share_tab(made, PRIVATE)}
         _events(made)
@@ -76,7 +77,7 @@ def _map_tab(made: Parts) -> Parts:
                 scores = parts.html("scores")
     outputs = [*_asked(made), main, made["message"], prediction, made["info"], scores]
     for button, (_, model, text, pair) in zip(buttons, examples.SENTENCES, strict=True):
-        button.click(_opener(model, text, pair), None, outputs, **PRIVATE)
+        button.click(_opener(model, text, pair), None, outputs, **PRIVATE).then(None, None, None, js=FORGET, **PRIVATE)
     compute.click(
         parts.score, [made["model"], made["text"], made["pair"]], scores, concurrency_id="model", **PRIVATE
     ).then(None, None, None, js="() => window.ctxmixSpace.put({scores: 1})", **PRIVATE)  # fmt: skip
@@ -168,7 +169,8 @@ def _events(made: Parts) -> None:
         triggers, parts.show, asked, [made["main"], made["message"]], concurrency_id="model", trigger_mode="always_last", **PRIVATE
     )
     drawn = drawn.then(parts.predict, [made["model"], made["text"], made["pair"]], made["prediction"], **PRIVATE)
-    drawn = drawn.then(lambda: "", None, made["scores"], js="() => window.ctxmixSpace.put({scores: '', agree: ''})", **PRIVATE)
+    drawn = drawn.then(parts.info, asked, made["info"], **PRIVATE)  # a model that was just loaded has a known speed
+    drawn = drawn.then(lambda: ("", ""), None, [made["scores"], made["agreement"]], js=FORGET, **PRIVATE)
     gr.on(triggers, parts.info, asked, made["info"], queue=False, **PRIVATE)
     fields = [
         made[name] for name in ("now", "mode", "model", "method", "text", "pair", "other_model", "other_method", "other_text", "compared")

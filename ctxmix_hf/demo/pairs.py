@@ -26,10 +26,11 @@ def encode(tokenizer: Any, text: str, pair: str = "", **options: Any) -> Any:
     return tokenizer(text, pair, **options) if pair else tokenizer(text, **options)
 
 
-def check_takes_pairs(name: str, tokenizer: Any) -> None:
-    """A tokenizer that puts nothing between two segments would only glue them together."""
-    if tokenizer.num_special_tokens_to_add(pair=True) <= tokenizer.num_special_tokens_to_add(pair=False):
-        raise InputError(f"{name} reads one text at a time: its tokenizer marks no second sentence. Leave the second box empty.")
+def check_takes_pairs(name: str, tokenizer: Any, kinds: int | None) -> None:
+    """A tokenizer that puts nothing between two segments would only glue them together; `kinds` segments have an embedding."""
+    types = tokenizer("a", "b").get("token_type_ids") or [0]
+    if tokenizer.num_special_tokens_to_add(pair=True) <= tokenizer.num_special_tokens_to_add(pair=False) or max(types) >= (kinds or 2):
+        raise InputError(f"{name} reads one text at a time: it marks no second sentence. Leave the second box empty.")
 
 
 def named(made: Any, tokenizer: Any, text: str, pair: str) -> Any:

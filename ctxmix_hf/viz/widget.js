@@ -44,7 +44,7 @@
       const r = this.root; r.textContent = ""; r.classList.add("cmx");
       this.title = make("div", "cmx-title"); this.sentence = make("div", "cmx-sentence"); this.bar = make("div", "cmx-bar");
       this.sentence.setAttribute("dir", "auto"); this.sentence.setAttribute("role", "group");
-      this.sentence.setAttribute("aria-label", "The sentence: press a token to make it the target; its sources are coloured");
+      this.sentence.setAttribute("aria-label", "The sentence: press a token to make it the target; arrows walk; its sources are coloured");
       this.stage = make("div", "cmx-stage"); this.canvas = make("canvas"); this.stage.append(this.canvas);
       this.readout = make("div", "cmx-readout"); this.status = make("div", "cmx-status"); this.note = make("div", "cmx-note");
       this.status.setAttribute("aria-live", "polite"); this.status.setAttribute("role", "status");
@@ -182,10 +182,11 @@
       const box = this.sentence, s = this.s, chosen = this.rows(), focused = document.activeElement, kept = box.contains(focused) ? Number(focused.dataset.row) : -1;
       const values = this.row, top = values ? extreme(values.map((v, j) => (!s.diagonal && chosen.includes(j) ? 0 : v))) || 1 : 1;
       box.textContent = "";
+      const stop = kept >= 0 ? kept : chosen.length ? chosen[0] : 0; // one stop for Tab, arrows within
       this.groups.forEach((g, i) => {
         if (s.view === "image" && g[0] >= this.p.image.offset) return; // the picture itself shows these
         if (this.p.second && i && g[0] >= this.p.second && this.groups[i - 1][0] < this.p.second) box.append(make("span", "cmx-break"));
-        const t = make("button", "cmx-token", this.labels[i].replace(/^##/, "")); t.type = "button"; t.dataset.row = i;
+        const t = make("button", "cmx-token", this.labels[i].replace(/^##/, "")); t.type = "button"; t.dataset.row = i; t.tabIndex = i === stop ? 0 : -1; t.onkeydown = (e) => this.walk(e, t);
         if (s.unit === "piece" && i && this.p.word_of && this.p.word_of[g[0]] !== null && this.p.word_of[g[0]] === this.p.word_of[g[0] - 1]) t.classList.add("cmx-joined");
         if (chosen.includes(i)) t.classList.add("cmx-target");
         t.setAttribute("aria-pressed", String(chosen.includes(i)));
@@ -196,6 +197,11 @@
         t.onclick = (e) => this.pin(i, e.shiftKey || e.ctrlKey || e.metaKey || this.several.checked); box.append(t);
         if (i === kept) t.focus({ preventScroll: true });
       });
+    }
+    walk(e, t) {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key], all = Array.from(this.sentence.querySelectorAll(".cmx-token")), next = all[all.indexOf(t) + step];
+      if (!step || !next) return;
+      t.tabIndex = -1; next.tabIndex = 0; next.focus(); e.preventDefault();
     }
     describe() {
       const chosen = this.rows(), names = chosen.map((i) => `“${apart(this.labels[i])}”`).join(" + ");

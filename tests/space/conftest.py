@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlparse
 
 import pytest
 
@@ -32,6 +33,8 @@ class Server:
     ready: float  # when it first answered
     store: str
     vision: str
+    plain: str
+    unsupported: str
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +71,33 @@ def vision(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def server(store: str, vision: str) -> Iterator[Server]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny random encoder whose tokenizer puts nothing between two texts."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    path = tmp_path_factory.mktemp("plain")
+    words = {word: k for k, word in enumerate(["[UNK]", "[PAD]", "the", "boys", "are", "tired", ".", "they", "sleep"])}
+    made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(path)
+    config = BertConfig(vocab_size=9, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    BertModel(config).save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def unsupported(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model without attention."""
+    from transformers import MambaConfig, MambaModel
+
+    path = tmp_path_factory.mktemp("mamba")
+    MambaModel(MambaConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, state_size=4)).save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def server(store: str, vision: str, plain: str, unsupported: str) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -79,7 +108,7 @@ def server(store: str, vision: str) -> Iterator[Server]:
         process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}/"
     try:
-        yield Server(url, process.pid, wait_for(url, process), store, vision)
+        yield Server(url, process.pid, wait_for(url, process), store, vision, plain, unsupported)
     finally:
         process.terminate()
         process.wait(20)
@@ -139,6 +168,10 @@ class Visit:
     def ask(self, text: str) -> None:
         self.page.fill("#text textarea", text)
         self.page.press("#text textarea", "Enter")
+
+    def query(self) -> dict[str, str]:
+        """What stands in the address."""
+        return dict(parse_qsl(urlparse(self.page.url).query))
 
     def shot(self, name: str) -> Path:
         path = ARTIFACTS / f"{name}.png"
