@@ -49,7 +49,11 @@
     for (const [key, value] of Object.entries(main.p.query || {})) if (!q.has(key) && value !== "") q.set(key, value);
     return q.toString();
   };
-  space.link = () => location.origin + location.pathname + "?" + space.asked();
+  space.link = () => {
+    const box = document.querySelector("#share-link textarea, #share-link input"); // its label names the copy button instead
+    if (box) box.setAttribute("aria-label", "Link to this view");
+    return location.origin + location.pathname + "?" + space.asked();
+  };
 
   // ---- widgets --------------------------------------------------------------------------------------------------
   space.show = (host, name, payload) => {

@@ -192,6 +192,13 @@ def opened(browser: Any, server: Server) -> Iterator[Any]:
         yield open_page()
 
 
+@pytest.fixture(scope="module")
+def typing(browser: Any, server: Server) -> Iterator[Any]:
+    """Another one, for what a person types: each test says which text it wants."""
+    for open_page in visits(browser, server):
+        yield open_page()
+
+
 @pytest.fixture
 def desk(opened: Visit) -> Visit:
     """That page with the widget as it started: opening a page costs two seconds, this nothing."""

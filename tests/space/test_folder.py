@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from huggingface_hub import HfApi, SpaceCard
 
 from ctxmix_hf.demo import examples
@@ -51,6 +52,7 @@ def test_handlers_import_public_names_only() -> None:
                 assert allowed.search(line), f"{path.name}: {line}"
 
 
+@pytest.mark.slow
 def test_it_deploys_and_the_deployed_folder_runs(tmp_path: Path) -> None:
     with LoopbackHub(tmp_path / "hub") as hub:
         api = HfApi(endpoint=hub.url, token=hub.token)

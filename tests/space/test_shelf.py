@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ctxmix_hf.demo import shelf
+from ctxmix_hf.demo import examples, extras, handlers, page, parts, shelf
 from ctxmix_hf.demo.limits import estimate
 from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
 
@@ -59,6 +59,46 @@ def test_a_failed_load_can_be_tried_again(fake: list[str]) -> None:
         with pytest.raises(UnsupportedModelError):
             held.get("bad/x")
     assert len(held) == 0
+    assert held._loading == {}  # names that cannot be loaded leave nothing behind
+
+
+def test_the_page_is_useful_when_no_model_can_be_loaded(monkeypatch: pytest.MonkeyPatch, fake: list[str]) -> None:
+    """Every example with every cached method, its prediction and a comparison; the rest says what is wrong."""
+
+    def fail(name: str) -> Any:
+        raise UnsupportedModelError(f"The model {name!r} could not be loaded: no network.")
+
+    monkeypatch.setattr(shelf, "load", fail)
+    monkeypatch.setattr(handlers, "SHELF", shelf.Shelf(1))
+    assert parts.info(*page.DEFAULT)
+    for _, model, text, pair in examples.SENTENCES:
+        for method in examples.METHODS:
+            view, said = parts.show(model, method, text, pair)
+            assert view["query"]["text"] == text and said == ""
+        assert "ctxmix-bar" in parts.predict(model, text, pair)
+    text = examples.SENTENCES[0][2]
+    assert parts.compare("two methods", "ctxmix/agreement", "alti", text, "", "", "value_zeroing", "")[3] == ""
+    assert "no network" in parts.show("ctxmix/agreement", "alti", "Something new.")[1]
+    assert "no network" in parts.similar_once("ctxmix/agreement", "alti", "One.", "Two.", "")[0]
+    assert "no network" in parts.agree("ctxmix/agreement", text, "", 0)
+
+
+def test_a_slow_pair_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = shelf.Shelf(1)
+    own.get("ctxmix/agreement")
+    monkeypatch.setattr(handlers, "SHELF", own)
+    said = handlers.slow_note("ctxmix/agreement", "hta", "The boys that the teacher likes [MASK] here.")
+    assert said.startswith("Too slow for this text: about") and "tokens, cost:" in said
+    assert handlers.slow_note("ctxmix/agreement", "attention", "The boys [MASK] here.") == ""
+    assert "not loaded yet" in handlers.slow_note("bert-base-uncased", "alti", "The boys.")
+
+
+def test_old_files_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras.tempfile, "tempdir", str(tmp_path))
+    made, said = extras.files("ctxmix/agreement", "alti", examples.SENTENCES[0][2])
+    assert said == "" and len(list(tmp_path.glob(f"{extras.FOLDERS}*"))) == 1
+    extras.tidy(seconds=-1)
+    assert list(tmp_path.glob(f"{extras.FOLDERS}*")) == []
 
 
 def test_names_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
