@@ -92,7 +92,8 @@ def run_subject(subject: Subject, work: Path, scale: float) -> Iterator[tuple[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data", help="folder with sst2/ and the cue file")
+    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
+    parser.add_argument("--data", type=Path, default=shared, help="folder with sst2/ and the cue file")
     parser.add_argument("--work", type=Path, default=Path("/tmp/ctxmix_papers"), help="partial results")
     parser.add_argument("--only", nargs="*", help="minilm_sst2, minilm_agreement, box_sentiment, box_agreement")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of sentences")

@@ -41,7 +41,7 @@ def _is_text(item: Any) -> bool:
     return isinstance(item, str) or (isinstance(item, tuple) and len(item) == 2 and all(isinstance(t, str) for t in item))
 
 
-def explain(model: Any, text: Any, method: Any = "value_zeroing", *, tokenizer: Any = None, **options: Any) -> Any:
+def explain(model: Any, text: Any, method: Any = "alti", *, tokenizer: Any = None, **options: Any) -> Any:
     """The map of a text (or of each of several): `explain(model, "The keys ...", "alti")`.
 
     Returns one `ContextMixingMap` for one method, a dict of them for a list. Knows words and the original text, because it
@@ -72,9 +72,10 @@ def attribute(
     LM (None: predicted); with `foil` the probability is taken between the two. `of` is `"prob"` or `"logit"`. `layer` takes
     gradients with respect to e^layer. `options` are the method's (`steps`, `baseline`, `replace_with`, ...).
     """
-    owner = require_instrumentation(model)
+    owner, seen = require_instrumentation(model), None
     if isinstance(inputs, str | tuple | list):
-        inputs, _ = encode(model, inputs, tokenizer)
+        inputs, read = encode(model, inputs, tokenizer)
+        seen = read_encoding(read[0], read[1], read[2])
     tokenizer = tokenizer or owner.load_tokenizer()
     special = {
         "mask": mask_token_id if mask_token_id is not None else getattr(tokenizer, "mask_token_id", None),
@@ -98,7 +99,21 @@ def attribute(
     scores = made.scores(case).detach()
     name = next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(made)), type(made).__name__)
     meta = {"class_index": question.class_index.tolist(), "of": of, "layer": layer, "notes": case.notes, "origin": record.origin}
-    return Attribution(scores, list(record.tokens), record.mask, name, f"class {question.class_index.tolist()}", meta)
+    tokens = seen or list(record.tokens)
+    return Attribution(scores, tokens, record.mask, name, _target_name(model, question.class_index, logits, tokenizer), meta)
+
+
+def _target_name(model: Any, classes: Tensor, logits: Tensor, tokenizer: Any) -> str:
+    """Labels where the model names its classes, words where they are its vocabulary."""
+    config, ids = base_model(model).config, classes.flatten().tolist()
+    labels = getattr(config, "id2label", None) or {}
+    if logits.shape[-1] == len(labels):
+        named = [str(labels.get(i, i)) for i in ids]
+    elif tokenizer is not None and logits.shape[-1] == getattr(config, "vocab_size", None):
+        named = [str(piece) for piece in tokenizer.convert_ids_to_tokens(ids)]
+    else:
+        named = [f"class {i}" for i in ids]
+    return ", ".join(dict.fromkeys(named))
 
 
 def _make(method: Any, options: dict[str, Any]) -> AbstractAttribution:

@@ -43,7 +43,7 @@ def _plain(cell: Cell) -> Cell:
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationTable:
     """Columns and rows, what was left out (`notes`), and the picture the paper draws of it (`form`).
 
@@ -124,6 +124,9 @@ class EvaluationTable:
         lines += [_latex_row([_text(c) for c in row]) for row in self.rows]
         return _kept("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n", path)
 
+    def __repr__(self) -> str:
+        return f"EvaluationTable({self.name}, {len(self.rows)} rows: {', '.join(self.columns)})"
+
     def __str__(self) -> str:
         """As text; a long table with a heatmap is shown as that: its first value, by the other two."""
         if self.form is not None and self.form.kind == "heatmap" and self.form.x and len(self.rows) > WIDE:
@@ -152,7 +155,7 @@ class EvaluationTable:
         return draw(self, path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationReport(Mapping[str, EvaluationTable]):
     """The tables of a suite by name, in the order they were made; exports and draws all of them."""
 
@@ -170,6 +173,9 @@ class EvaluationReport(Mapping[str, EvaluationTable]):
 
     def __len__(self) -> int:
         return len(self.tables)
+
+    def __repr__(self) -> str:
+        return f"EvaluationReport({self.suite}: {', '.join(self)})"
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile, snapshot_download
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, snapshot_download
+from huggingface_hub.hf_api import RepoFile
 
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub import cards, parquet, reading

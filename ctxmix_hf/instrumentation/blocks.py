@@ -83,8 +83,8 @@ def _effective(branch: Branch, attention: Attention) -> tuple[Tensor, Tensor | N
     with torch.no_grad():
         if len(branch.steps) == 1 and isinstance(branch.steps[0], LinearStep):  # the plain case, for speed
             only = branch.steps[0]
-            bias = None if only.bias is None else only.bias.to(like)
-            return only.weight.to(like).mT.unflatten(0, (heads, size)), bias
+            bias = None if only.bias is None else only.bias.detach().to(like)
+            return only.weight.detach().to(like).mT.unflatten(0, (heads, size)), bias
         bias = branch(like.new_zeros(1, heads * size))[0]
         matrix = branch(torch.eye(heads * size).to(like)) - bias
     return matrix.unflatten(0, (heads, size)), bias

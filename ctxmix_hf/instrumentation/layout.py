@@ -91,7 +91,8 @@ class HiddenLayout:
     order: str = "btd"  # or "tbd" (xlnet, wavlm) or "bdt" (convolutions)
 
     def standard(self, value: Tensor) -> Tensor:
-        """Any hidden-state tensor of the layer as `[B, T, D]`."""
+        """Any hidden-state tensor of the layer as `[B, T, D]`; without its graph unless one is being kept."""
+        value = value if torch.is_grad_enabled() else value.detach()
         return self._moved(value).to(widened(value.dtype))
 
     def order_of(self, value: Tensor) -> str | None:

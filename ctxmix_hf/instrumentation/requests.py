@@ -95,13 +95,14 @@ class AfterCall(_Hook):
         recorder.__exit__(None, None, None)
         if output is None:  # the forward raised: its own error is on its way
             return None
-        record = model_record(recorder, module, args, kwargs)
-        request = recorder.request
-        maps = None
-        if recorder.gather is not None:
-            maps = recorder.gather.finish(record)
-        elif request.methods:
-            maps = self.maps.of_record(record, request.methods, request.options)
+        with torch.set_grad_enabled(recorder.keep_graph):
+            record = model_record(recorder, module, args, kwargs)
+            request = recorder.request
+            maps = None
+            if recorder.gather is not None:
+                maps = recorder.gather.finish(record)
+            elif request.methods:
+                maps = self.maps.of_record(record, request.methods, request.options)
         return extend(output, decomposition=record if request.decomposition else None, context_mixing=maps)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,8 +67,22 @@ def colour_map(name: Any, signed: bool = False) -> Any:
     raise UnknownNameError.among("colour map", name, [*CANVAS_MAPS, *matplotlib.colormaps])
 
 
+@cache
+def _notebook_figure() -> Any:
+    """A figure that shows itself in a notebook also before `%matplotlib inline`."""
+    base: Any = pyplot().Figure
+
+    class Figure(base):  # type: ignore[misc]
+        def _repr_png_(self) -> bytes:
+            held = io.BytesIO()
+            self.savefig(held, format="png")
+            return held.getvalue()
+
+    return Figure
+
+
 def new_figure(width: float, height: float, rows: int = 1, cols: int = 1) -> tuple[Any, Any]:
-    figure = pyplot().Figure(figsize=(width, height), layout="constrained", dpi=150)
+    figure = _notebook_figure()(figsize=(width, height), layout="constrained", dpi=150)
     return figure, figure.subplots(rows, cols, squeeze=False)
 
 

@@ -104,4 +104,5 @@ def _coloured(labels: list[str], values: list[float]) -> str:
 
 
 def _bar(label: str, place: int, value: float, top: float) -> str:
-    return f"  {label} {place:>4} {value:>10.4f} {'█' * round(24 * abs(value) / top)}"
+    number = f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
+    return f"  {label} {place:>4} {number:>10} {'█' * round(24 * abs(value) / top)}"

@@ -40,7 +40,7 @@ def test_version_and_wrong_usage(shell) -> None:
 def test_explain_example_offline(shell) -> None:
     done = shell("explain", FORCE_COLOR="1", HTTPS_PROXY="http://127.0.0.1:9")
     assert done.code == 0 and done.err == ""
-    assert "value_zeroing" in done.out and "cabinet" in done.out and "\x1b[48;2;" in done.out
+    assert "alti" in done.out and "cabinet" in done.out and "\x1b[48;2;" in done.out
 
 
 def test_explain_stdin_as_json(shell) -> None:

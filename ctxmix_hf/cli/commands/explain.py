@@ -157,6 +157,7 @@ def view_format(args: Any, console: Console) -> str:
 
 def view(made: ContextMixingMap | None, row: Attribution, args: Any, text: str, form: str) -> Any:
     if form == "text":
+        row = row.words()
         return str(row) if made is None else f"{row}\n\n{made}"
     if form == "json":
         shared = {"model": args.model, "text": text}
