@@ -180,7 +180,9 @@ def ctxmix() -> dict[str, dict[str, float]]:
         "ctxmix_hf value_zeroing": maps("value_zeroing"),
         "ctxmix_hf alti": maps("alti"),
         "ctxmix_hf norm family": maps("norm", "norm_res", "norm_resln", "norm_enc", "globenc"),
-        "ctxmix_hf integrated_gradients": lambda: cm.attribute(model, inputs, "integrated_gradients", class_index=1, steps=50),
+        "ctxmix_hf integrated_gradients": lambda: cm.attribute(
+            model, inputs, "integrated_gradients", class_index=1, steps=50, mask_token_id=103
+        ),
         "ctxmix_hf attention_rollout": maps("attention_rollout"),
     }
     return {name: {"forward": forward, "seconds": cpu_seconds(run)} for name, run in runs.items()}

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import torch
 import transformers
+from packaging.version import Version
 from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import UnknownNameError
 from ctxmix_hf.hub.pointers import CONFIG_KEY, find_pointer, methods_from_json, remember_revision
 from ctxmix_hf.modeling import instrument
 
+DTYPE = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"  # from_pretrained's keyword
 BOX = {"ctxmix/agreement": "agreement", "ctxmix/sentiment": "sentiment"}
 
 
@@ -42,7 +44,7 @@ class _AutoContextMixing:
         """
         path = model_path(name_or_path)
         if path is not name_or_path and not {"dtype", "torch_dtype"} & set(kwargs):
-            kwargs["dtype"] = torch.float32  # box weights are stored in half precision
+            kwargs[DTYPE] = torch.float32  # box weights are stored in half precision
         try:
             model = cls.mirrors.from_pretrained(path, *args, **kwargs)
         except (OSError, ValueError):

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from ctxmix_hf import auto
-from ctxmix_hf.auto import model_path
+from ctxmix_hf.auto import DTYPE, model_path
 from ctxmix_hf.errors import CtxmixError, InputError
 
 EXAMPLE = {"ctxmix/sentiment": "A warm, funny film that is never dull."}
@@ -40,7 +40,7 @@ def load(
     path = model_path(name)
     keywords: dict[str, Any] = {"revision": revision} if revision else {}
     if dtype:
-        keywords["dtype"] = getattr(torch, dtype)
+        keywords[DTYPE] = getattr(torch, dtype)
     try:
         read = transformers.AutoTokenizer.from_pretrained(path, revision=revision) if tokenizer else None
         model = _loader(path, revision, lm_head).from_pretrained(name, tokenizer=read, **keywords)

@@ -48,6 +48,7 @@ REFUSED: dict[str, Refusal] = {
     **dict.fromkeys(("funnel", "segformer", "pvt", "pvt_v2", "levit", "cvt", "perceiver", "canine", "mvit", "glpn"),
                     Refusal(_POOLED)),
     "longt5": Refusal(_WINDOWS),
+    "nezha": Refusal("its values depend on the distance between two tokens, so no vector belongs to a source alone."),
     "convbert": Refusal("half of its heads are convolutions, so attention alone does not make a token's new state."),
     "timesformer": Refusal("space and time attention alternate inside one layer, so no single matrix mixes its tokens."),
     **dict.fromkeys(("inkling_text", "fun_asr_nano_encoder"),

@@ -60,7 +60,7 @@ def _sources(trace: Trace, start: int, layer_input: int, back: Backtrack) -> lis
 def _whole(trace: Trace, back: Backtrack, node: int) -> int:
     """The node with heads still side by side: the linear map's own output, or its slice of a fused map."""
     event = back.producers.get(node)
-    while event is not None and event.kind == "alias" and trace.values[node].dim() == 4:
+    while event is not None and event.kind in ("alias", "scale") and trace.values[node].dim() == 4:
         node = event.inputs[0]
         event = back.producers.get(node)
     return node

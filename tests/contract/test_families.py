@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 
 import ctxmix_hf as cm
 from ctxmix_hf.errors import UnsupportedModelError
@@ -28,6 +30,10 @@ def test_family_is_exact(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(UNREADABLE & set(zoo.FAMILIES)))
 def test_unreadable_family_says_why(name: str) -> None:
+    if name == "diffllama" and Version(transformers.__version__) < Version("5"):  # one sdpa product there: seen, not decomposed
+        made, _ = record(name)
+        assert all(layer.level2 is None and layer.why_not for layer in made)
+        return
     with pytest.raises(UnsupportedModelError, match=r"layer|attention"):
         record(name)
 

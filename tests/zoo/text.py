@@ -97,7 +97,7 @@ TEXT: dict[str, Spec] = {
     "t5gemma": text(
         "t5gemma", cls="T5GemmaEncoderModel", encoder=_GEMMA, decoder=_GEMMA, is_encoder_decoder=False
     ),
-    **plain(text, "nezha ernie_m"),
+    **plain(text, "ernie_m"),
     "t5": text("t5", cls="T5EncoderModel"),
     "mt5": text("mt5", cls="MT5EncoderModel"),
     "umt5": text("umt5", cls="UMT5EncoderModel"),
