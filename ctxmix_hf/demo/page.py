@@ -169,7 +169,9 @@ def _events(made: Parts) -> None:
         triggers, parts.show, asked, [made["main"], made["message"]], concurrency_id="model", trigger_mode="always_last", **PRIVATE
     )
     drawn = drawn.then(parts.predict, [made["model"], made["text"], made["pair"]], made["prediction"], **PRIVATE)
-    drawn = drawn.then(parts.info, asked, made["info"], **PRIVATE)  # a model that was just loaded has a known speed
+    drawn = drawn.then(
+        parts.info, asked, made["info"], **{**PRIVATE, "show_progress": "hidden"}
+    )  # a model that was just loaded has a known speed
     drawn = drawn.then(lambda: ("", ""), None, [made["scores"], made["agreement"]], js=FORGET, **PRIVATE)
     gr.on(triggers, parts.info, asked, made["info"], queue=False, **PRIVATE)
     fields = [
