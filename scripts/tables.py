@@ -29,13 +29,23 @@ def architectures() -> str:
         if row.level == 2:
             exact[row.modality].append(row.name)
     others = [f"`{row.name}`" for row in rows.values() if row.level == 1]
+    counts = ", ".join(f"{len(names)} {kind}" for kind, names in sorted(exact.items()))
     lines = [
-        f"**{sum(map(len, exact.values()))} families exact** (parts add up to 1e-10 in float64, 1e-5 where the family rounds to float32):",
+        f"**{sum(map(len, exact.values()))} families exact** ({counts}): parts add up to 1e-10 in float64, 1e-5 where the family rounds "
+        "to float32.",
         "",
+        "<details><summary>Their names</summary>",
+        "",
+        "| modality | families |",
+        "|---|---|",
     ]
-    lines += ["| modality | families |", "|---|---|"]
     lines += [f"| {kind} ({len(names)}) | {', '.join(sorted(names))} |" for kind, names in sorted(exact.items())]
-    lines += ["", f"Attention-level methods only (the heads are gated or mixed before the projection): {', '.join(sorted(others))}."]
+    lines += [
+        "",
+        f"Attention-level methods only (the heads are gated or mixed before the projection): {', '.join(sorted(others))}.",
+        "",
+        "</details>",
+    ]
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 The blocks of a page share a namespace and run in order in an empty folder, offline; those of hub.md push to a Hub on the loopback
 address. A block below `<!-- not run: reason -->` is only read. Lines that call `ctxmix` must be understood by its parser, and those that
-are quick and need no network run. README's Python blocks run in test_readme.py.
+are quick and need no network run. README's other Python blocks run in test_readme.py.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ON_A_HUB = "docs/hub.md"
+USER = "tester"  # of the Hub on the loopback address
 MOST_NOT_RUN = 8  # blocks that need an account, a server or minutes
 
 
@@ -97,11 +98,13 @@ def test_example_of_a_method_page_runs(info: Any, empty_folder: Path) -> None:
     run(page, info.name)
 
 
-def test_hub_guide_runs_on_a_hub(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "repos"), [(PAGES[ON_A_HUB], 2), (README, 1)], ids=["hub.md", "README.md"])
+def test_hub_code_runs_on_a_hub(page: str, repos: int, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the loopback Hub needs the demo extra")
     from tests.hub.loopback import LoopbackHub
 
-    code = "\n".join(block.code for block in blocks(PAGES[ON_A_HUB], "python") if block.run)
+    wanted = [block.code for block in blocks(page, "python") if block.run and (page is not README or "push_to_hub(" in block.code)]
+    code = "\n".join(wanted).replace('"me/', f'"{USER}/')
     with LoopbackHub(tmp_path / "server") as server:
         work = tmp_path / "work"
         work.mkdir()
@@ -109,7 +112,7 @@ def test_hub_guide_runs_on_a_hub(tmp_path: Path) -> None:
             [sys.executable, "-c", code], cwd=work, env=hub_environment(server, tmp_path), capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert len(server.repos) == 2
+        assert len(server.repos) == repos
 
 
 def hub_environment(server: Any, folder: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+BLOCKS = [code for code in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "push_to_hub(" not in code]  # see test_docs.py
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[str(i) for i in range(len(BLOCKS))])
