@@ -62,7 +62,9 @@ def timed(run: Callable[[], object], repeats: int, now: Callable[[], float]) -> 
 
 def ratio_of(run: Callable[[], object], plain: Callable[[], object], repeats: int, now: Callable[[], float]) -> tuple[float, float]:
     """(median of run / plain measured in turns, median seconds of the plain run)."""
-    run(), plain()
+    if repeats > 1:
+        run()
+    plain()
     ratios, base = [], []
     for _ in range(repeats):
         start = now()
@@ -210,10 +212,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--straight", action="store_true", help="also time straightforward implementations")
+    parser.add_argument("--keep", action="store_true", help="keep the rows of other lengths that an earlier run wrote")
     options = parser.parse_args()
     rows = measure(options.size, options.tokens, options.batch, options.threads, options.repeats, options.straight)
     RESULTS.mkdir(exist_ok=True)
     name = f"cost-{options.size}-b{options.batch}-t{options.threads}"
+    if options.keep and (RESULTS / f"{name}.json").is_file():
+        before = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+        rows = sorted([row for row in before if row["T"] not in options.tokens] + rows, key=lambda row: row["T"])
     about = {
         "torch": torch.__version__,
         "machine": platform.machine(),

@@ -38,6 +38,7 @@ OURS = {
     "ctxmix_hf alti": "all rows, all layers, rolled out",
     "ctxmix_hf norm family": "norm, norm_res, norm_resln, norm_enc, globenc: all rows, all layers",
     "ctxmix_hf integrated_gradients": "50 steps, one class",
+    "ctxmix_hf integrated_gradients, gauss": "10 Gauss-Legendre steps, one class",
     "ctxmix_hf attention_rollout": "all rows, all layers",
 }
 PEERS = {
@@ -182,6 +183,9 @@ def ctxmix() -> dict[str, dict[str, float]]:
         "ctxmix_hf norm family": maps("norm", "norm_res", "norm_resln", "norm_enc", "globenc"),
         "ctxmix_hf integrated_gradients": lambda: cm.attribute(
             model, inputs, "integrated_gradients", class_index=1, steps=50, mask_token_id=103
+        ),
+        "ctxmix_hf integrated_gradients, gauss": lambda: cm.attribute(
+            model, inputs, "integrated_gradients", class_index=1, steps=10, rule="gauss_legendre", mask_token_id=103
         ),
         "ctxmix_hf attention_rollout": maps("attention_rollout"),
     }
