@@ -61,7 +61,16 @@ def cost() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"methods": methods, "architectures": architectures, "cost": cost}
+def peers() -> str:
+    path = ROOT / "benchmarks" / "results" / "peers.json"
+    found = json.loads(path.read_text()) if path.exists() else {"rows": [], "skipped": {}}
+    lines = ["| tool | asked for | forward passes |", "|---|---|---|"]
+    lines += [f"| {row['tool']} | {row['asked']} | {row['forwards']} |" for row in found["rows"]]
+    lines += [f"| {name} | not run: {reason} | - |" for name, reason in found["skipped"].items()]
+    return "\n".join(lines)
+
+
+TABLES = {"methods": methods, "architectures": architectures, "cost": cost, "peers": peers}
 
 
 def rewritten(text: str) -> str:
