@@ -23,7 +23,8 @@ def to_bertviz(m: ContextMixingMap, example: int = 0) -> dict[str, Any]:
 def to_inseq(m: ContextMixingMap, layer: int = -1, example: int = 0) -> Any:
     """An `inseq.FeatureAttributionOutput` whose sources and targets are the sentence's tokens (`[source, target]`)."""
     try:
-        from inseq.data import FeatureAttributionOutput, FeatureAttributionSequenceOutput  # type: ignore[import-not-found]
+        from inseq.data import FeatureAttributionOutput  # type: ignore[import-not-found]
+        from inseq.data.attribution import CoarseFeatureAttributionSequenceOutput  # type: ignore[import-not-found]
         from inseq.utils.typing import TokenWithId  # type: ignore[import-not-found]
     except ImportError as error:
         raise MissingDependencyError("to_inseq() needs inseq, which is not installed: pip install inseq.") from error
@@ -32,6 +33,9 @@ def to_inseq(m: ContextMixingMap, layer: int = -1, example: int = 0) -> Any:
     ids = one.tokens[0].ids or tuple(-1 for _ in one.tokens[0])
     tokens = [TokenWithId(piece, number) for piece, number in zip(one.tokens[0].pieces, ids, strict=True)]
     scores = one.input[0, layer].detach().cpu().float().T.contiguous()
-    sequence = FeatureAttributionSequenceOutput(source=tokens, target=list(tokens), source_attributions=scores)
+    sequence = CoarseFeatureAttributionSequenceOutput(  # one number per pair: nothing left to aggregate
+        source=tokens, target=list(tokens), source_attributions=scores, step_scores={}, sequence_scores={}, attr_pos_start=0,
+        attr_pos_end=len(tokens),
+    )  # fmt: skip
     info = {"attribution_method": m.method, "model_name": str((m.meta.get("origin") or {}).get("model"))}
     return FeatureAttributionOutput(sequence_attributions=[sequence], info=info)

@@ -122,9 +122,10 @@ def test_bertviz_gets_layers_of_heads_and_tokens(small: Any) -> None:
 def test_inseq_gets_sources_by_targets(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    data = SimpleNamespace(FeatureAttributionOutput=SimpleNamespace, FeatureAttributionSequenceOutput=SimpleNamespace)
+    coarse = SimpleNamespace(CoarseFeatureAttributionSequenceOutput=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "inseq", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "inseq.data", data)
+    monkeypatch.setitem(sys.modules, "inseq.data", SimpleNamespace(FeatureAttributionOutput=SimpleNamespace))
+    monkeypatch.setitem(sys.modules, "inseq.data.attribution", coarse)
     monkeypatch.setitem(sys.modules, "inseq.utils", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "inseq.utils.typing", SimpleNamespace(TokenWithId=lambda token, id: (token, id)))
     made = small.to_inseq().sequence_attributions[0]
