@@ -16,6 +16,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 SHARES = "precompute_and_share"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("nbclient", "nbformat", "ipykernel"):

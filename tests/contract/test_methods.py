@@ -21,6 +21,11 @@ FAST = [n for n in [*METHODS.names(), *RECIPES.names()] if n not in JACOBIANS]
 MANDATORY = [name for name in FAMILIES if name in zoo.MANDATORY]
 
 
+def marked(families: list[str]) -> list:
+    """The mandatory families in every run, the others in the long one (CI's)."""
+    return [name if name in MANDATORY else pytest.param(name, marks=pytest.mark.slow) for name in families]
+
+
 def names_for(family: str) -> list[str]:
     """What this family supports: level 1 families have no block methods."""
     infos = {info.name: info for info in cm.list_methods()}
@@ -36,7 +41,7 @@ def maps(name: str, specs: list, dtype: torch.dtype, inputs: dict | None = None)
     return out.context_mixing, out.decomposition, batch
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", marked(FAMILIES))
 def test_maps(family: str) -> None:
     wide = torch.float32 if family in zoo.FLOAT32_ONLY else torch.float64
     specs = names_for(family)
@@ -67,7 +72,7 @@ def test_maps(family: str) -> None:
     assert (shortcut - rerun).abs().max() <= (2e-3 if rough else 1e-6), "the shortcut and the re-run disagree"
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if zoo.FAMILIES[name].padded])
+@pytest.mark.parametrize("family", marked([name for name in FAMILIES if zoo.FAMILIES[name].padded]))
 def test_padded_batch_equals_single_sentences(family: str) -> None:
     wide = torch.float32 if family in zoo.FLOAT32_ONLY else torch.float64
     names = [name for name in names_for(family) if name != "attention_flow"]
@@ -82,7 +87,7 @@ def test_padded_batch_equals_single_sentences(family: str) -> None:
                 assert gap <= (2e-3 if wide == torch.float32 else 1e-6), (name, kind)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", marked(FAMILIES))
 def test_float32_agrees_with_float64(family: str) -> None:
     if family in zoo.FLOAT32_ONLY:
         pytest.skip("transformers itself cannot run this family in float64")
@@ -94,7 +99,7 @@ def test_float32_agrees_with_float64(family: str) -> None:
         assert gap <= 2e-3, name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", marked(FAMILIES))
 def test_sketched_jacobians(family: str) -> None:
     if family in zoo.FLOAT32_ONLY:
         pytest.skip("transformers itself cannot run this family in float64")
@@ -109,6 +114,22 @@ def test_sketched_jacobians(family: str) -> None:
     sums = hta.input.sum(dim=-1).transpose(0, 1)[:, record.mask]
     assert torch.allclose(sums, torch.ones_like(sums))
     assert hta.meta["notes"]["standard_error"].shape == hta.input.shape
+
+
+@pytest.mark.parametrize("family", marked(FAMILIES))
+def test_layer_by_layer_gives_the_same(family: str) -> None:
+    """Maps made while the forward pass runs, against those made from the whole record."""
+    wide = torch.float32 if family in zoo.FLOAT32_ONLY else torch.float64
+    names = [name for name in names_for(family) if method(name).method.layer_by_layer and name != "attention_flow"]
+    model, batch = zoo.build(family, dtype=wide)
+    cm.instrument(model)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", ZeroRowWarning)
+        whole = model(**batch, output_context_mixing=names, output_decomposition=True)
+        streamed = model(**batch, output_context_mixing=names)
+    assert whole.decomposition is not None and streamed.decomposition is None
+    for name in names:
+        assert torch.equal(whole.context_mixing[name].layers, streamed.context_mixing[name].layers), name
 
 
 @pytest.mark.slow
