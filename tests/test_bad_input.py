@@ -56,12 +56,18 @@ def test_padding_without_a_mask(bert) -> None:
         model(input_ids=inputs["input_ids"], output_decomposition=True)
 
 
-def test_nan_weights() -> None:
-    model, inputs = zoo.build("bert")
+@pytest.mark.parametrize("asked", [{"output_decomposition": True}, {"output_context_mixing": ["effective_attention"]}], ids=str)
+@pytest.mark.parametrize("family", ["bert", "bitnet"])  # decomposed; attention only
+@pytest.mark.parametrize("before", [False, True], ids=["first call", "later call"])
+def test_nan_weights(family: str, before: bool, asked: dict) -> None:
+    model, inputs = zoo.build(family)
+    cm.instrument(model)
     with torch.no_grad():
-        model.encoder.layer[0].output.dense.weight[0, 0] = torch.nan
+        if before:  # proofs are done, so later calls check less
+            model(**inputs, output_context_mixing=["attention"])
+        next(p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name)[0, 0] = torch.nan
         with pytest.raises(errors.InputError, match="not finite"):
-            cm.instrument(model)(**inputs, output_decomposition=True)
+            model(**inputs, **asked)
 
 
 def test_not_instrumented() -> None:
