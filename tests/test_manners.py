@@ -281,3 +281,33 @@ def test_save_pretrained_is_an_ordinary_checkpoint(tmp_path) -> None:
     assert list(out.context_mixing) == ["alti"]
     half = cm.AutoContextMixingModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
     assert half.dtype == torch.bfloat16 and isinstance(half, type(AutoModel.from_pretrained(tmp_path)))
+
+
+def test_no_graph_where_none_is_asked_for() -> None:
+    """Outside `no_grad` too, and without a warning when the record is read later."""
+    model, inputs = zoo.build("bert")
+    names = ["alti", "norm_enc", "value_zeroing", "hta_x_input"]
+    out = cm.instrument(model)(**inputs, output_decomposition=True, output_context_mixing=names)
+    assert out.last_hidden_state.requires_grad
+    assert not any(m.layers.requires_grad for m in out.context_mixing.values())
+    assert not any(part.requires_grad for layer in out.decomposition for part in (layer.output, layer.vectors("norm2", [0])))
+    assert out.decomposition.check.worst_error < 1e-5
+
+
+def test_a_feed_forward_that_failed_its_proof_is_never_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = zoo.build("bert")
+    cm.instrument(model)
+    with torch.no_grad():
+        monkeypatch.setattr("ctxmix_hf.instrumentation.blocks._proved", lambda *args: False)
+        model(**inputs, output_context_mixing=["alti"])
+        monkeypatch.undo()
+        later = model(**inputs, output_decomposition=True).decomposition
+    assert all(layer.level2 is not None and layer.level2.feed_forward is None for layer in later)
+
+
+def test_a_target_is_named() -> None:
+    """By its label or its word, with the tokens as they were written."""
+    model, _ = cm.load_default()
+    assert cm.attribute(model, "The Cats [MASK] here.", "grad_l2").words().tokens[0].shown()[1:3] == ["The", "Cats"]
+    sentiment = cm.AutoContextMixingModelForSequenceClassification.from_pretrained("ctxmix/sentiment")
+    assert cm.attribute(sentiment, "A warm, funny film.", "grad_l2").target in sentiment.config.id2label.values()

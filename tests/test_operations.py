@@ -100,3 +100,21 @@ def test_flows_agree_with_networkx() -> None:
                     graph.add_edge((l + 1, i), (l, j), capacity=float(maps[0, l, i, j]))
         for l, i, j in [(3, 0, 0), (3, 2, 5), (2, 1, 4), (3, 5, 1)]:
             assert abs(nx.maximum_flow_value(graph, (l, i), (0, j)) - float(raw[l - 1, i, j])) < 1e-12
+
+
+def test_heads_that_cancel_keep_their_digits_in_float32() -> None:
+    """A quadratic form of two opposite heads has no digits left in float32: such pairs come from their vectors."""
+    from ctxmix_hf.algebra.gram import by_source, summed_norms
+
+    generator = torch.Generator().manual_seed(0)
+    attention = torch.rand(1, 2, 5, 5, generator=generator)
+    attention[:, 1, :, 2] = attention[:, 0, :, 2]  # both heads weigh source 2 alike
+    vectors = torch.randn(1, 5, 2, 32, generator=generator)
+    vectors[:, 2, 1] = -vectors[:, 2, 0] * (1 + 1e-4)  # where they point in opposite directions
+    several = [vectors, 3 * vectors]  # two stages at once, as the norm family asks
+    made = summed_norms(by_source(attention), lambda chunk: [v[:, chunk] for v in several])
+    for norms, v in zip(made, several, strict=True):
+        exact = torch.einsum("bhij,bjhd->bijd", attention.double(), v.double()).norm(dim=-1)
+        assert torch.allclose(norms.double(), exact, rtol=1e-4, atol=0)
+    plain = ((v @ v.mT) @ by_source(attention) * by_source(attention)).sum(dim=-2).clamp(min=0).sqrt().mT
+    assert not torch.allclose(plain.double(), exact, rtol=1e-4, atol=0)  # else this test would show nothing

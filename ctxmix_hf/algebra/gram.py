@@ -58,12 +58,12 @@ def _squared(weights: Tensor, vectors: list[Tensor]) -> Tensor:
 
 def _repaired(squared: Tensor, side_by_side: Tensor, weights: Tensor, vectors: list[Tensor]) -> Tensor:
     """Where heads cancel, from the vectors themselves."""
-    cancelled = (squared < CANCELS * side_by_side.square()).nonzero()
-    if len(cancelled) == 0:
+    cancelled = squared < CANCELS * side_by_side.square()
+    if not bool(cancelled.any()):
         return squared
-    for some in cancelled.split(4096):  # a few megabytes at a time
-        b, j, k, i = some.unbind(-1)
-        each = torch.stack([v[b, j] for v in vectors])[k, torch.arange(len(k), device=k.device)] if len(vectors) > 1 else vectors[0][b, j]
-        part = (weights[b, j, :, i].unsqueeze(1) @ each).squeeze(1)
-        squared = squared.index_put((b, j, k, i), part.square().sum(dim=-1))
+    for k, each in enumerate(vectors):
+        for some in cancelled[:, :, k].nonzero().split(4096):  # a few megabytes at a time
+            b, j, i = some.unbind(-1)
+            part = (weights[b, j, :, i].unsqueeze(1) @ each[b, j]).squeeze(1)
+            squared = squared.index_put((b, j, torch.full_like(b, k), i), part.square().sum(dim=-1))
     return squared

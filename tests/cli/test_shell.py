@@ -81,6 +81,13 @@ def test_evaluate(shell, tmp_path: Path) -> None:
     assert (tmp_path / "made" / "faithfulness.csv").exists()
 
 
+def test_evaluate_writes_its_pictures(shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = shell("evaluate", "--suite", "special_tokens", "--methods", "alti", "--limit", "3")
+    assert done.code == 0, done.err
+    assert {path.suffix for path in (tmp_path / "ctxmix-special_tokens").iterdir()} >= {".csv", ".json", ".png"}
+
+
 def test_bench(shell) -> None:
     done = shell("bench", "--methods", "attention,alti", "--tokens", "12", "--batch", "2", "--repeat", "1", "--json")
     found = json.loads(done.out)

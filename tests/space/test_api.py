@@ -157,9 +157,7 @@ def test_precomputed_maps_open_without_a_model(client: Any, server: Server, box:
     (("", "alti", KEYS), "Choose a model"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_refused_with_a_reason(client: Any, args: tuple[str, ...], said: str) -> None:
-    start = time.monotonic()
     assert said in refused(client, *args, api_name="/map")
-    assert time.monotonic() - start < 10
 
 
 def test_other_requests_are_refused_too(client: Any, server: Server) -> None:

@@ -44,10 +44,9 @@ def test_a_slow_download_holds_up_nobody_else(fake: list[str]) -> None:
     threads = [threading.Thread(target=held.get, args=("slow/x",)) for _ in range(3)]
     for thread in threads:
         thread.start()
-    start = time.monotonic()
     held.get("a/a")
     held.get("a/b")
-    assert time.monotonic() - start < 0.5
+    assert all(thread.is_alive() for thread in threads)  # they still wait for theirs
     for thread in threads:
         thread.join()
     assert fake.count("slow/x") == 1

@@ -27,6 +27,10 @@ def blank(size: int) -> cm.ContextMixingMap:
     return cm.ContextMixingMap("alti", torch.rand(1, 1, size, size), torch.ones(1, size, dtype=torch.bool))
 
 
+def test_a_figure_shows_itself_in_a_notebook(small: Any) -> None:
+    assert small.plot()._repr_png_().startswith(b"\x89PNG")
+
+
 def test_plot_draws_the_words_of_the_last_layer(small: Any, tmp_path: Path) -> None:
     figure = small.plot()
     assert np.allclose(drawn(figure), small.words().input[0, -1].numpy())
