@@ -57,7 +57,7 @@ def test_padding_without_a_mask(bert) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"output_decomposition": True}, {"output_context_mixing": ["effective_attention"]}], ids=str)
-@pytest.mark.parametrize("family", ["bert", "bitnet"])  # decomposed; attention only
+@pytest.mark.parametrize("family", ["bert", "ibert"])  # decomposed; attention only
 @pytest.mark.parametrize("before", [False, True], ids=["first call", "later call"])
 def test_nan_weights(family: str, before: bool, asked: dict) -> None:
     model, inputs = zoo.build(family)
