@@ -1,10 +1,18 @@
-"""Packs hub_cards/ (at the top of the repository, where people look for it) into the wheel as ctxmix_hf/hub_cards/."""
+"""What pyproject.toml cannot say: the project's addresses, a README whose links work outside the
+repository, and hub_cards/ (at the top of the repository, where people look for it) packed into the
+wheel as ctxmix_hf/hub_cards/.
+"""
 
+import re
+import runpy
 import shutil
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+ADDRESSES = runpy.run_path(str(HERE / "ctxmix_hf" / "addresses.py"))
 
 
 class BuildWithCards(build_py):
@@ -17,4 +25,19 @@ class BuildWithCards(build_py):
                 shutil.copy(path, target / path.name)
 
 
-setup(cmdclass={"build_py": BuildWithCards})
+def readme() -> str:
+    """README.md as the package index shows it: pictures and links are those of the repository."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    for mark, way in (("!", "raw"), ("", "blob")):
+        whole = rf"{mark}(?<!!{mark})\[([^\]]*)\]\((?!https?://|#)([^)]+)\)"
+        there = rf"{mark}[\1]({ADDRESSES['REPOSITORY']}/{way}/main/\2)"
+        text = re.sub(whole, there, text)
+    return text
+
+
+setup(
+    cmdclass={"build_py": BuildWithCards},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    project_urls=ADDRESSES["PROJECT_URLS"],
+)

@@ -24,8 +24,18 @@ from transformers import BertConfig, BertModel
 import ctxmix_hf as cm
 
 SIZES = {
-    "bert-base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "bert-base": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "minilm": {
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+        "intermediate_size": 1536,
+    },
 }
 GROUPS = {
     "output_decomposition": None,
@@ -60,7 +70,9 @@ def timed(run: Callable[[], object], repeats: int, now: Callable[[], float]) -> 
     return statistics.median(times)
 
 
-def ratio_of(run: Callable[[], object], plain: Callable[[], object], repeats: int, now: Callable[[], float]) -> tuple[float, float]:
+def ratio_of(
+    run: Callable[[], object], plain: Callable[[], object], repeats: int, now: Callable[[], float]
+) -> tuple[float, float]:
     """(median of run / plain measured in turns, median seconds of the plain run)."""
     if repeats > 1:
         run()
@@ -92,7 +104,9 @@ def peak_extra(run: Callable[[], object]) -> float:
 
 
 def straight_value_zeroing(model: BertModel, inputs: dict[str, torch.Tensor]) -> None:
-    """As the paper's code does: every layer again for every token, by a hook on the value projection (one layer timed)."""
+    """As the paper's code does: every layer again for every token, by a hook on the value
+    projection (one layer timed).
+    """
     hidden = model(**inputs, output_hidden_states=True).hidden_states
     layer = model.encoder.layer[0]
     for j in range(inputs["input_ids"].shape[1]):
@@ -120,33 +134,62 @@ def straight_alti(model: BertModel, inputs: dict[str, torch.Tensor]) -> None:
     torch.nn.functional.pairwise_distance(weighted, y.unsqueeze(2), p=1)
 
 
-def measure(size: str, tokens: list[int], batch: int, threads: int, repeats: int, straight: bool) -> list[dict[str, object]]:
+def measure(
+    size: str, tokens: list[int], batch: int, threads: int, repeats: int, straight: bool
+) -> list[dict[str, object]]:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = BertModel(BertConfig(**SIZES[size], attn_implementation="eager")).eval()
     cm.instrument(model)
-    shallow = cm.instrument(BertModel(BertConfig(**{**SIZES[size], "num_hidden_layers": 1}, attn_implementation="eager")).eval())
+    shallow = cm.instrument(
+        BertModel(
+            BertConfig(**{**SIZES[size], "num_hidden_layers": 1}, attn_implementation="eager")
+        ).eval()
+    )
     rows: list[dict[str, object]] = []
-    promised = (size, batch, threads) == ("bert-base", 1, 1)  # elsewhere the ratios are only reported
+    promised = (size, batch, threads) == (
+        "bert-base",
+        1,
+        1,
+    )  # elsewhere the ratios are only reported
     now = clock(threads)
     for t in tokens:
         ids = torch.randint(1000, 20_000, (batch, t))
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         count = repeats if t < 512 else max(3, repeats // 3)
         for name, methods in GROUPS.items():
-            asked = {"output_decomposition": True} if methods is None else {"output_context_mixing": methods}
+            asked = (
+                {"output_decomposition": True}
+                if methods is None
+                else {"output_context_mixing": methods}
+            )
             slow = name == "value_zeroing"
             with torch.no_grad():
                 once = 1 if slow and t >= 512 else 3 if slow else count
                 ratio, plain = ratio_of(
-                    lambda asked=asked: _touch(model(**inputs, **asked)), lambda: model(**inputs, output_attentions=True), once, now
+                    lambda asked=asked: _touch(model(**inputs, **asked)),
+                    lambda: model(**inputs, output_attentions=True),
+                    once,
+                    now,
                 )
-                probed = shallow if slow and t >= 512 else model  # layers come one after another: one shows the peak
-                extra = peak_extra(lambda asked=asked, probed=probed: _touch(probed(**inputs, **asked)))
+                probed = (
+                    shallow if slow and t >= 512 else model
+                )  # layers come one after another: one shows the peak
+                extra = peak_extra(
+                    lambda asked=asked, probed=probed: _touch(probed(**inputs, **asked))
+                )
                 base = peak_extra(lambda probed=probed: probed(**inputs, output_attentions=True))
-            row = {"size": size, "batch": batch, "threads": threads, "T": t, "method": name, "ratio": round(ratio, 2),
-                   "target": TARGETS[name].get(t) if promised else None, "plain_seconds": round(plain, 4),
-                   "extra_MB": round(extra - base, 1)}  # fmt: skip
+            row = {
+                "size": size,
+                "batch": batch,
+                "threads": threads,
+                "T": t,
+                "method": name,
+                "ratio": round(ratio, 2),
+                "target": TARGETS[name].get(t) if promised else None,
+                "plain_seconds": round(plain, 4),
+                "extra_MB": round(extra - base, 1),
+            }
             rows.append(row)
             print(line(row), flush=True)
         if straight:
@@ -154,18 +197,39 @@ def measure(size: str, tokens: list[int], batch: int, threads: int, repeats: int
     return rows
 
 
-def straight_rows(model: BertModel, inputs: dict[str, torch.Tensor], size: str, batch: int, threads: int, t: int, count: int) -> list:
+def straight_rows(
+    model: BertModel,
+    inputs: dict[str, torch.Tensor],
+    size: str,
+    batch: int,
+    threads: int,
+    t: int,
+    count: int,
+) -> list:
     layers = model.config.num_hidden_layers
     rows = []
     with torch.no_grad():
         now = clock(threads)
         plain = timed(lambda: model(**inputs, output_attentions=True), count, now)
-        for name, run in (("value_zeroing, straightforward", straight_value_zeroing), ("alti, straightforward", straight_alti)):
+        for name, run in (
+            ("value_zeroing, straightforward", straight_value_zeroing),
+            ("alti, straightforward", straight_alti),
+        ):
             if name.startswith("alti") and t > 128:
                 continue  # 10 GB
             one = timed(lambda run=run: run(model, inputs), 1, now) - plain
             ratio = round((plain + one * layers) / plain, 1)
-            rows.append({"size": size, "batch": batch, "threads": threads, "T": t, "method": name, "ratio": ratio, "target": None})
+            rows.append(
+                {
+                    "size": size,
+                    "batch": batch,
+                    "threads": threads,
+                    "T": t,
+                    "method": name,
+                    "ratio": ratio,
+                    "target": None,
+                }
+            )
             print(line(rows[-1]), flush=True)
     return rows
 
@@ -183,7 +247,9 @@ def line(row: dict) -> str:
     extra = "" if row.get("extra_MB") is None else f"{row['extra_MB']:8.0f} MB"
     shown = "-" if target is None else target
     where = f"{row['size']:10} B={row['batch']} threads={row['threads']} T={row['T']:<4}"
-    return f"{where} {row['method']:32} {row['ratio']:7.2f}x  target {shown!s:<6} {verdict:6}{extra}"
+    return (
+        f"{where} {row['method']:32} {row['ratio']:7.2f}x  target {shown!s:<6} {verdict:6}{extra}"
+    )
 
 
 def picture(rows: list[dict], path: Path) -> None:
@@ -197,10 +263,29 @@ def picture(rows: list[dict], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.5))
     for name in dict.fromkeys(row["method"] for row in rows):
         points = [(row["T"], row["ratio"]) for row in rows if row["method"] == name]
-        axes.plot(*zip(*points, strict=True), marker="o", label=name, linestyle="--" if "straight" in name else "-")
+        axes.plot(
+            *zip(*points, strict=True),
+            marker="o",
+            label=name,
+            linestyle="--" if "straight" in name else "-",
+        )
     ts = sorted({row["T"] for row in rows})
-    axes.plot(ts, [t / 3 for t in ts], color="grey", linewidth=1, linestyle=":", label="T / 3 (one feed-forward product per pair)")
-    axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="cost / plain forward", xticks=ts, xticklabels=ts)
+    axes.plot(
+        ts,
+        [t / 3 for t in ts],
+        color="grey",
+        linewidth=1,
+        linestyle=":",
+        label="T / 3 (one feed-forward product per pair)",
+    )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="tokens",
+        ylabel="cost / plain forward",
+        xticks=ts,
+        xticklabels=ts,
+    )
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
     figure.tight_layout()
@@ -208,27 +293,47 @@ def picture(rows: list[dict], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=SIZES, default="bert-base")
     parser.add_argument("--tokens", type=int, nargs="+", default=[32, 128, 512])
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--straight", action="store_true", help="also time straightforward implementations")
-    parser.add_argument("--keep", action="store_true", help="keep the rows of other lengths that an earlier run wrote")
+    parser.add_argument(
+        "--straight", action="store_true", help="also time straightforward implementations"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the rows of other lengths that an earlier run wrote",
+    )
     options = parser.parse_args()
-    rows = measure(options.size, options.tokens, options.batch, options.threads, options.repeats, options.straight)
+    rows = measure(
+        options.size,
+        options.tokens,
+        options.batch,
+        options.threads,
+        options.repeats,
+        options.straight,
+    )
     RESULTS.mkdir(exist_ok=True)
     name = f"cost-{options.size}-b{options.batch}-t{options.threads}"
     if options.keep and (RESULTS / f"{name}.json").is_file():
         before = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
-        rows = sorted([row for row in before if row["T"] not in options.tokens] + rows, key=lambda row: row["T"])
+        rows = sorted(
+            [row for row in before if row["T"] not in options.tokens] + rows,
+            key=lambda row: row["T"],
+        )
     about = {
         "torch": torch.__version__,
         "machine": platform.machine(),
         "peak_rss_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps({"about": about, "rows": rows}, indent=1) + "\n"
+    )
     picture(rows, RESULTS / f"{name}.png")
 
 

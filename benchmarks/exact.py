@@ -1,10 +1,13 @@
-"""Flow and HTA against straightforward implementations of the same numbers, in one run: prints ratios, writes results/exact.json.
+"""Flow and HTA against straightforward implementations of the same numbers, in one run: prints
+ratios, writes results/exact.json.
 
     python benchmarks/exact.py
 
-- attention_flow: every pair of the last layer's first tokens, against networkx's preflow_push on the same graph (a sample of pairs).
-- hta_x_input, exact: against batched autograd Jacobians (vmap of vjp, chunks of 64). At T = 64 the baseline is timed on a sample of
-  its chunks and scaled, because the whole takes the better part of an hour.
+- attention_flow: every pair of the last layer's first tokens, against networkx's preflow_push on
+  the same graph (a sample of pairs).
+- hta_x_input, exact: against batched autograd Jacobians (vmap of vjp, chunks of 64). At T = 64 the
+  baseline is timed on a sample of its chunks and scaled, because the whole takes the better part of
+  an hour.
 - hta, sketch=32: against exact hta (timed on a sample of its backward passes and scaled).
 """
 
@@ -24,7 +27,12 @@ import ctxmix_hf as cm
 from ctxmix_hf.aggregation.flow import flow
 
 RESULTS = Path(__file__).parent / "results" / "exact.json"
-MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+MINILM = {
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}
 
 
 def seconds(run) -> float:
@@ -49,9 +57,18 @@ def flows(layers: int = 12, tokens: int = 40, sample: int = 6) -> dict[str, floa
     for k in range(sample):
         layer, start, sink = layers - k % 3, int(rng.integers(tokens)), int(rng.integers(tokens))
         value: list[float] = []
-        spent += seconds(lambda: value.append(nx.maximum_flow_value(graph, (layer, start), (0, sink), flow_func=preflow_push)))
+        spent += seconds(
+            lambda: value.append(
+                nx.maximum_flow_value(graph, (layer, start), (0, sink), flow_func=preflow_push)
+            )
+        )
         gaps.append(abs(value[0] - float(result[0][0, layer - 1, start, sink])))
-    return {"us_per_pair": 1e6 * ours, "networkx_us_per_pair": 1e6 * spent / sample, "ratio": spent / sample / ours, "gap": max(gaps)}
+    return {
+        "us_per_pair": 1e6 * ours,
+        "networkx_us_per_pair": 1e6 * spent / sample,
+        "ratio": spent / sample / ours,
+        "gap": max(gaps),
+    }
 
 
 def batched_jacobian(layer, x: torch.Tensor, chunks: int | None) -> int:
@@ -79,7 +96,13 @@ def jacobians(tokens: int, sample: int | None) -> dict[str, float]:
     counted: list[int] = []
     spent = seconds(lambda: counted.append(batched_jacobian(layer, x, sample)))
     theirs = spent * (1 if sample is None else counted[0] / sample) * len(record)
-    return {"T": tokens, "seconds": ours, "autograd_seconds": theirs, "ratio": theirs / ours, "autograd_sampled": sample is not None}
+    return {
+        "T": tokens,
+        "seconds": ours,
+        "autograd_seconds": theirs,
+        "ratio": theirs / ours,
+        "autograd_sampled": sample is not None,
+    }
 
 
 def sketch(tokens: int = 16, probes: int = 32) -> dict[str, float]:
@@ -87,11 +110,23 @@ def sketch(tokens: int = 16, probes: int = 32) -> dict[str, float]:
     ids = torch.randint(1000, 20_000, (1, tokens))
     with torch.no_grad():
         model(input_ids=ids, output_decomposition=True)
-        ours = seconds(lambda: model(input_ids=ids, output_context_mixing=[cm.method("hta", sketch=probes)]))
+        ours = seconds(
+            lambda: model(input_ids=ids, output_context_mixing=[cm.method("hta", sketch=probes)])
+        )
         # exact needs one backward pass per output coordinate: the same code with as many probes as coordinates
-        sampled = seconds(lambda: model(input_ids=ids, output_context_mixing=[cm.method("hta", sketch=4 * probes)]))
+        sampled = seconds(
+            lambda: model(
+                input_ids=ids, output_context_mixing=[cm.method("hta", sketch=4 * probes)]
+            )
+        )
     exact = sampled * MINILM["hidden_size"] / (4 * probes)
-    return {"T": tokens, "probes": probes, "seconds": ours, "exact_seconds": exact, "ratio": exact / ours}
+    return {
+        "T": tokens,
+        "probes": probes,
+        "seconds": ours,
+        "exact_seconds": exact,
+        "ratio": exact / ours,
+    }
 
 
 def main() -> None:

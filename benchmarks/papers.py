@@ -1,10 +1,9 @@
-"""The papers' tables and figures, run again on models that can be had offline (or on any checkpoint: see docs/papers.md).
+"""The committed run of the papers' items: `ctxmix papers` with MiniLM's heads and the corpora at hand.
 
-    python benchmarks/papers.py                                   # box models and MiniLM with its heads
-    python benchmarks/papers.py --only minilm_sst2 --scale 2
-    python benchmarks/papers.py --classifier textattack/bert-base-uncased-SST-2 --masked-lm bert-base-uncased --scale 4
+    python benchmarks/papers.py [--data ../shared/data] [--work /tmp/ctxmix_papers] [--only NAME ...]
 
-Results: benchmarks/results/papers.json and papers_*.png. A killed run goes on where it was (--work keeps partial results).
+Writes benchmarks/results/papers.json after every part and can be stopped and started again;
+`python scripts/papers.py` writes docs/papers.md of it. On your own models: `ctxmix papers`.
 """
 
 from __future__ import annotations
@@ -12,104 +11,106 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import ctxmix_hf as cm
+from ctxmix_hf.evaluation.papers import reproduce
 
 sys.path.insert(0, str(Path(__file__).parent))
 from testbed import load_head
 
-RESULTS = Path(__file__).parent / "results"
-# GlobEnc's eight variants by rollout (attention_rollout is W_FIXEDRES), flow, ALTI and its norm rollout, Value Zeroing.
-METHODS = [
-    "attention", "attention_rollout", "attention_flow", "attention_res", "norm", "norm_fixedres", "norm_res", "norm_resln",
-    "norm_rollout", "globenc", "alti", "value_zeroing", "random",
-]  # fmt: skip
-# table or figure -> (evaluation, sentences on MiniLM)
-CLASSIFIER = {
-    "abnar_tables_1_2": ("faithfulness_layers", 64),
-    "globenc_table_1_alti_table_2": ("faithfulness", 64),
-    "alti_figure_6": ("special_tokens", 64),
-    "brunner_figure_1a": ("effective_attention", 60),
-    "brunner_figure_2a": ("identifiability_layers", 24),
-    "brunner_figure_3": ("mixing_own", 6),
-    "brunner_figure_4": ("mixing_distance", 6),
-}
-MASKED_LM = {
-    "value_zeroing_figure_1": ("cue_alignment", 64),
-    "value_zeroing_figure_2": ("cue_alignment_sets", 64),
-    "value_zeroing_table_2": ("faithfulness", 64),
-    "value_zeroing_probing": ("mdl_probe", 200),
-    "value_zeroing_table_3": ("mdl_alignment", 64),
-}
+RESULTS = Path(__file__).parent / "results" / "papers.json"
+SST2, AGREEMENT = "minilm-sst2", "minilm-agreement-mlm"
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model, its data and the pictures that are made of it."""
+class Part:
+    """Some items on one model: None is the bundled one."""
 
     name: str
-    load: Callable[[], tuple[Any, Any]]
-    data: str
-    parts: dict[str, tuple[str, int]]
+    papers: list[str]
+    items: list[str]
+    limit: int | None
+    classifier: str | None = None
+    masked_lm: str | None = None
+    encoder: str | None = None
 
 
-def subjects(folder: Path, classifier: str | None, masked_lm: str | None) -> list[Subject]:
-    sst2, cues = str(folder / "sst2" / "dev.tsv"), str(folder / "blimp_number_agreement_cues.jsonl")
-    if classifier or masked_lm:
-        given = [(classifier, "classifier", sst2, CLASSIFIER), (masked_lm, "masked_lm", cues, MASKED_LM)]
-        return [Subject(kind, lambda name=name: (name, None), data, parts) for name, kind, data, parts in given if name]
-    return [
-        Subject("minilm_sst2", lambda: load_head("minilm-sst2"), sst2, CLASSIFIER),
-        Subject("minilm_agreement", lambda: load_head("minilm-agreement-mlm"), cues, MASKED_LM),
-        Subject("box_sentiment", lambda: ("ctxmix/sentiment", None), sst2, CLASSIFIER),
-        Subject("box_agreement", lambda: ("ctxmix/agreement", None), cues, MASKED_LM),
-    ]
+VARIANTS = ["Table 1", "Table 2", "Figure 3"]
+HIDDEN = ["Figure 3a", "Figure 3b", "Figure 4a", "Figure 18b"]
+HEADS = ["Section 3.1", "Figure 1a", "Figure 1b", "Figure 1c", "Figure 5a", "Figure 5b"]
+CUES = ["Figure 2a", "Figure 2b", "Figure A.2", "Figure 3", "Table 2", "Table 3", "Table 3 varied"]
+# the limits are what the machine's time allowed; ctxmix papers takes whole corpora without one
+PARTS = (
+    Part("minilm variants", ["globenc"], [*VARIANTS, "Figure 5"], None, SST2),
+    Part("minilm sentiment", ["alti"], ["Table 2 (sst2)", "Figure 6"], None, SST2),
+    Part("agreement verbs", ["alti"], ["Table 2 (linzen)"], 300),
+    Part("agreement cues", ["value_zeroing"], CUES, 200),
+    Part("minilm heads", ["brunner"], HEADS, 60, encoder=AGREEMENT),
+    Part("agreement layers", ["abnar"], ["Table 1", "Table 2"], 80),
+    Part("minilm cues", ["value_zeroing"], CUES, 60, masked_lm=AGREEMENT),
+    Part("minilm spaces", ["alti"], ["Figure 3"], 100, SST2),
+    Part("agreement mixing", ["brunner"], HIDDEN, 4),
+    Part("minilm identified", ["brunner"], ["Figure 2a"], 60, encoder=AGREEMENT),
+    Part("minilm consistency", ["alti"], ["Figure 7"], 40, SST2),
+    Part("minilm single layers", ["globenc"], ["Figure 4"], 20, SST2),
+    Part("minilm layers", ["abnar"], ["Table 3"], 20, SST2),
+    Part("agreement distances", ["value_zeroing"], ["Figure A.1"], 40),
+    Part("sentiment variants", ["globenc"], VARIANTS, 300),
+    Part("minilm verbs", ["alti"], ["Table 2 (linzen)"], 150, masked_lm=AGREEMENT),
+    Part("minilm hidden", ["brunner"], ["Figure 2b", "Figure 11"], 60, encoder=AGREEMENT),
+)
 
 
-def run_subject(subject: Subject, work: Path, scale: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every table of one model as soon as it is made; pictures go to results/."""
-    model, tokenizer = subject.load()
-    for part, (evaluation, count) in subject.parts.items():
-        start = time.process_time()  # of this process: other work on the machine does not count
-        wanted = None if evaluation in ("mixing_own", "mixing_distance", "identifiability_layers", "effective_attention") else METHODS
-        table = cm.evaluate(
-            evaluation, model=model, tokenizer=tokenizer, data=subject.data, methods=wanted, limit=max(6, int(count * scale)),
-            resume=work / subject.name,
-        )  # fmt: skip
-        if not subject.name.startswith("box"):  # the pictures are of the main evidence
-            table.plot(RESULTS / f"papers_{subject.name}_{part}.png")
-        seconds = round(time.process_time() - start, 1)
-        print(f"{subject.name} {part}: {seconds} s, n = {table.meta['sentences']}", flush=True)
-        yield part, {**table.to_dict(), "cpu_seconds": seconds}
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Entries by paper, item, model and corpus; what was made now takes the old one's place."""
+    known = {(e["paper"], e["item"], e["model"], e["data"]): e for e in [*old, *new]}
+    return [known[key] for key in sorted(known)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=shared, help="folder with sst2/ and the cue file")
-    parser.add_argument("--work", type=Path, default=Path("/tmp/ctxmix_papers"), help="partial results")
-    parser.add_argument("--only", nargs="*", help="minilm_sst2, minilm_agreement, box_sentiment, box_agreement")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of sentences")
-    parser.add_argument("--classifier", help="another SST-2 classifier: an id or a folder")
-    parser.add_argument("--masked-lm", help="another masked LM: an id or a folder")
+    parser.add_argument("--data", type=Path, default=shared, help="sst2/, blimp/, linzen/, mrpc/")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/ctxmix_papers"))
+    parser.add_argument("--only", nargs="*", help=", ".join(part.name for part in PARTS))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("papers.json" if not (arguments.classifier or arguments.masked_lm) else "papers_given.json")
-    for subject in subjects(arguments.data, arguments.classifier, arguments.masked_lm):
-        if arguments.only and subject.name not in arguments.only:
+    data = {
+        "sst2": str(arguments.data / "sst2" / "dev.tsv"),
+        "blimp": str(arguments.data / "blimp"),
+        "linzen": str(arguments.data / "linzen" / "subj_agr_filtered.text"),
+        "mrpc": str(arguments.data / "mrpc" / "msr_paraphrase_test.txt"),
+    }
+    heads: dict[str, Any] = {}
+    for part in PARTS:
+        if arguments.only and part.name not in arguments.only:
             continue
-        for part, table in run_subject(subject, arguments.work, arguments.scale):
-            made = json.loads(path.read_text()) if path.is_file() else {}  # another run may have added its own meanwhile
-            made.setdefault(subject.name, {})[part] = table
-            path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        models = {}
+        for role in ("classifier", "masked_lm", "encoder"):
+            name = getattr(part, role)
+            if name is not None:
+                heads[name] = heads.get(name) or load_head(name)
+                models[role] = heads[name]
+        report = reproduce(
+            arguments.work,
+            part.papers,
+            items=part.items,
+            limit=part.limit,
+            data=data,
+            **models,
+        )
+        made = list(report.entries)
+        held = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
+        RESULTS.write_text(
+            json.dumps(merged(held if isinstance(held, list) else [], made), indent=1) + "\n",
+            encoding="utf-8",
+        )
+        for entry in made:
+            print(part.name, entry["item"], f"n = {entry['n']},", entry["seconds"], "s", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python benchmarks/peers.py                   # makes a venv per peer under .venv-peers/; one that cannot be made is skipped
     python benchmarks/peers.py --only captum     # and ours
 
-MiniLM size (6 layers, 384, 12 heads), 64 tokens, random weights, one thread, CPU seconds (best of three). A peer runs in a
-process and venv of its own with the versions it needs, so each is divided by a forward pass of its own process.
-"""
+MiniLM size (6 layers, 384, 12 heads), 64 tokens, random weights, one thread, CPU seconds (best of
+three). A peer runs in a process and venv of its own with the versions it needs, so each is divided
+by a forward pass of its own process.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -43,9 +44,12 @@ OURS = {
 }
 PEERS = {
     "captum integrated_gradients": Peer("50 steps, one class", ("captum", "transformers==5.22.2")),
-    "nnsight value_zeroing": Peer("all rows, all layers: a loop over tokens and layers", ("nnsight", "transformers==5.22.2")),
+    "nnsight value_zeroing": Peer(
+        "all rows, all layers: a loop over tokens and layers", ("nnsight", "transformers==5.22.2")
+    ),
     "inseq value_zeroing": Peer(
-        "four rows, all layers, a Llama of the same size (no encoders)", ("inseq", "transformers==4.53.3", "tokenizers")
+        "four rows, all layers, a Llama of the same size (no encoders)",
+        ("inseq", "transformers==4.53.3", "tokenizers"),
     ),
     "ferret six explainers": Peer("one sentence, one class", ("ferret-xai",)),
 }
@@ -60,7 +64,11 @@ def encoder(head: str) -> tuple[Any, dict[str, Any]]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=4 * WIDTH, attn_implementation="eager"
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        attn_implementation="eager",
     )
     model = getattr(transformers, head)(config).eval()
     ids = torch.randint(1000, 20_000, (1, TOKENS))
@@ -91,11 +99,19 @@ def captum_integrated_gradients() -> dict[str, float]:
     from captum.attr import LayerIntegratedGradients
 
     model, inputs = encoder("BertForSequenceClassification")
-    method = LayerIntegratedGradients(lambda ids, mask: model(ids, mask).logits, model.bert.embeddings)
+    method = LayerIntegratedGradients(
+        lambda ids, mask: model(ids, mask).logits, model.bert.embeddings
+    )
     baseline = inputs["input_ids"] * 0
 
     def run() -> None:
-        method.attribute(inputs["input_ids"], baseline, target=1, additional_forward_args=(inputs["attention_mask"],), n_steps=50)
+        method.attribute(
+            inputs["input_ids"],
+            baseline,
+            target=1,
+            additional_forward_args=(inputs["attention_mask"],),
+            n_steps=50,
+        )
 
     return {"forward": plain(model, inputs), "seconds": cpu_seconds(run)}
 
@@ -132,17 +148,28 @@ def inseq_value_zeroing() -> dict[str, float]:
 
     torch.set_num_threads(1)
     config = transformers.LlamaConfig(
-        vocab_size=1000, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=4 * WIDTH,
-        bos_token_id=1, eos_token_id=2, pad_token_id=0, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=1000,
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        attn_implementation="eager",
+    )
     vocabulary = {f"w{i}": i for i in range(1000)}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="w3"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w3", bos_token="w1", eos_token="w2", pad_token="w0")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="w3", bos_token="w1", eos_token="w2", pad_token="w0"
+    )
     with tempfile.TemporaryDirectory() as folder:
         transformers.LlamaForCausalLM(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        model = inseq.load_model(folder, "value_zeroing", model_kwargs={"attn_implementation": "eager"})
+        model = inseq.load_model(
+            folder, "value_zeroing", model_kwargs={"attn_implementation": "eager"}
+        )
     text = " ".join(f"w{10 + i}" for i in range(TOKENS - 4))
     whole = text + " " + " ".join(f"w{500 + i}" for i in range(4))
     ids = tokenizer(whole, return_tensors="pt")
@@ -157,7 +184,9 @@ def inseq_value_zeroing() -> dict[str, float]:
 def ferret_six_explainers() -> dict[str, float]:
     from ferret import Benchmark
 
-    raise RuntimeError(f"imported ({Benchmark.__name__}), but its explainers want a tokenizer from the Hub")
+    raise RuntimeError(
+        f"imported ({Benchmark.__name__}), but its explainers want a tokenizer from the Hub"
+    )
 
 
 def ctxmix() -> dict[str, dict[str, float]]:
@@ -172,7 +201,9 @@ def ctxmix() -> dict[str, dict[str, float]]:
     def maps(*names: str) -> Callable[[], object]:
         def run() -> None:
             with torch.no_grad():
-                for made in model(**inputs, output_context_mixing=list(names)).context_mixing.values():
+                for made in model(
+                    **inputs, output_context_mixing=list(names)
+                ).context_mixing.values():
                     made.input  # noqa: B018
 
         return run
@@ -182,10 +213,22 @@ def ctxmix() -> dict[str, dict[str, float]]:
         "ctxmix_hf alti": maps("alti"),
         "ctxmix_hf norm family": maps("norm", "norm_res", "norm_resln", "norm_enc", "globenc"),
         "ctxmix_hf integrated_gradients": lambda: cm.attribute(
-            model, inputs, "integrated_gradients", class_index=1, steps=50, mask_token_id=103
+            model,
+            inputs,
+            "integrated_gradients",
+            class_index=1,
+            steps=50,
+            rule="riemann",
+            mask_token_id=103,
         ),
         "ctxmix_hf integrated_gradients, gauss": lambda: cm.attribute(
-            model, inputs, "integrated_gradients", class_index=1, steps=10, rule="gauss_legendre", mask_token_id=103
+            model,
+            inputs,
+            "integrated_gradients",
+            class_index=1,
+            steps=10,
+            rule="gauss_legendre",
+            mask_token_id=103,
         ),
         "ctxmix_hf attention_rollout": maps("attention_rollout"),
     }
@@ -211,34 +254,52 @@ def python_of(name: str, peer: Peer) -> Path:
         install = [str(python), "-m", "pip", "install", "-q", "torch==2.13.0", *peer.requirements]
         done = subprocess.run(install, capture_output=True, text=True, timeout=900)
         if done.returncode:
-            raise RuntimeError(f"cannot be installed: {(done.stderr.strip().splitlines() or ['pip failed'])[-1][:200]}")
+            raise RuntimeError(
+                f"cannot be installed: {(done.stderr.strip().splitlines() or ['pip failed'])[-1][:200]}"
+            )
         (venv / ".ready").touch()
     return python
 
 
 def asked_of(python: str | Path, name: str) -> Any:
-    done = subprocess.run([str(python), str(HERE), "--child", name], capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(
+        [str(python), str(HERE), "--child", name], capture_output=True, text=True, timeout=1200
+    )
     if done.returncode:
-        raise RuntimeError(f"fails: {(done.stderr.strip().splitlines() or ['no message'])[-1][:200]}")
+        raise RuntimeError(
+            f"fails: {(done.stderr.strip().splitlines() or ['no message'])[-1][:200]}"
+        )
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def row(name: str, asked: str, found: dict[str, float]) -> dict[str, Any]:
-    made = {"tool": name, "asked": asked, "forward_seconds": round(found["forward"], 4), "cpu_seconds": round(found["seconds"], 3),
-            "forwards": round(found["seconds"] / found["forward"], 1)}  # fmt: skip
-    print(f"{name:34} {made['cpu_seconds']:9.3f} s {made['forwards']:9.1f} forwards   {asked}", flush=True)
+    made = {
+        "tool": name,
+        "asked": asked,
+        "forward_seconds": round(found["forward"], 4),
+        "cpu_seconds": round(found["seconds"], 3),
+        "forwards": round(found["seconds"] / found["forward"], 1),
+    }
+    print(
+        f"{name:34} {made['cpu_seconds']:9.3f} s {made['forwards']:9.1f} forwards   {asked}",
+        flush=True,
+    )
     return made
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="*", help="the first word of a peer's name")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         print(json.dumps(CHILDREN[arguments.child]()))
         return
-    rows = [row(name, OURS[name], found) for name, found in asked_of(sys.executable, "ours").items()]
+    rows = [
+        row(name, OURS[name], found) for name, found in asked_of(sys.executable, "ours").items()
+    ]
     skipped = dict(UNAVAILABLE)
     for name, peer in PEERS.items():
         if arguments.only and name.split()[0] not in arguments.only:
@@ -248,7 +309,9 @@ def main() -> None:
         except (RuntimeError, subprocess.SubprocessError, OSError, ValueError) as reason:
             skipped[name] = str(reason)
             print(f"{name:34} skipped: {reason}", flush=True)
-    RESULTS.write_text(json.dumps({"rows": rows, "skipped": skipped}, indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(
+        json.dumps({"rows": rows, "skipped": skipped}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

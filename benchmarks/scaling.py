@@ -1,9 +1,11 @@
-"""Throughput of `ctxmix precompute` against one sentence at a time, cost per token and method, and what that projects to.
+"""Throughput of `ctxmix precompute` against one sentence at a time, cost per token and method, and
+what that projects to.
 
 python benchmarks/scaling.py            # writes benchmarks/results/scaling.json
 
-500 sentences of mixed length: SST-2's validation set where it is at hand, else made of words. Times are processor seconds of
-this process (one thread), so that other work on the machine does not count; wall clock is kept beside them.
+500 sentences of mixed length: SST-2's validation set where it is at hand, else made of words. Times
+are processor seconds of this process (one thread), so that other work on the machine does not
+count; wall clock is kept beside them.
 """
 
 from __future__ import annotations
@@ -28,21 +30,32 @@ from ctxmix_hf.precompute import Job, precompute
 
 SST2 = Path(__file__).parents[2] / "shared" / "data" / "sst2" / "dev.tsv"
 NORMS = ("norm", "norm_res", "norm_resln", "norm_enc")
-CORPORA = {"SST-2 (67k phrases)": (67_349, 12), "MNLI (393k pairs)": (392_702, 40), "a million sentences": (1_000_000, 25)}
+CORPORA = {
+    "SST-2 (67k phrases)": (67_349, 12),
+    "MNLI (393k pairs)": (392_702, 40),
+    "a million sentences": (1_000_000, 25),
+}
 
 
 def sentences(count: int) -> list[str]:
     if SST2.is_file():
-        return [line.partition("\t")[0].strip() for line in SST2.read_text(encoding="utf-8").splitlines()[1 : count + 1]]
+        return [
+            line.partition("\t")[0].strip()
+            for line in SST2.read_text(encoding="utf-8").splitlines()[1 : count + 1]
+        ]
     draw = random.Random(0)
     words = [f"word{i}" for i in range(500)]
     return [" ".join(draw.choices(words, k=draw.randint(2, 40))) for _ in range(count)]
 
 
 def load_model() -> tuple[Any, Any]:
-    """The encoder in the box, without its language-model head: for both sides of the comparison, as `precompute` loads it."""
+    """The bundled encoder, without its language-model head: for both sides of the comparison, as
+    `precompute` loads it.
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_path("ctxmix/agreement"))
-    return cm.AutoContextMixingModel.from_pretrained("ctxmix/agreement", tokenizer=tokenizer), tokenizer
+    return cm.AutoContextMixingModel.from_pretrained(
+        "ctxmix/agreement", tokenizer=tokenizer
+    ), tokenizer
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:
@@ -51,11 +64,15 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
     return {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
 
 
-def one_by_one(texts: list[str], methods: tuple[str, ...], box: Any, folder: Path) -> dict[str, float]:
+def one_by_one(
+    texts: list[str], methods: tuple[str, ...], box: Any, folder: Path
+) -> dict[str, float]:
     """The same store, a sentence per call."""
 
     def work() -> None:
-        with cm.MapStore.create(folder, model=box[0], tokenizer=box[1], methods=list(methods)) as store:
+        with cm.MapStore.create(
+            folder, model=box[0], tokenizer=box[1], methods=list(methods)
+        ) as store:
             store.add([str(i) for i in range(len(texts))], texts, batch_size=1)
 
     return timed(work)
@@ -74,7 +91,9 @@ def least(times: list[dict[str, float]]) -> dict[str, float]:
 
 
 def per_method(texts: list[str], box: Any, budget: int, names: list[str]) -> dict[str, Any]:
-    """Processor microseconds per token for each method alone, plain forward included, in batches as precompute makes them."""
+    """Processor microseconds per token for each method alone, plain forward included, in batches as
+    precompute makes them.
+    """
     model, tokenizer = box
     lengths = sorted((len(tokenizer(text)["input_ids"]), text) for text in texts)
     batches: list[list[str]] = [[]]
@@ -104,7 +123,9 @@ def per_method(texts: list[str], box: Any, budget: int, names: list[str]) -> dic
 
 def bytes_per_sentence(texts: list[str], box: Any) -> float:
     """Of one method in float32: 4 L T^2."""
-    return statistics.mean(4 * box[0].config.num_hidden_layers * len(box[1](text)["input_ids"]) ** 2 for text in texts)
+    return statistics.mean(
+        4 * box[0].config.num_hidden_layers * len(box[1](text)["input_ids"]) ** 2 for text in texts
+    )
 
 
 def projected(cost: dict[str, float], layers: int) -> dict[str, Any]:
@@ -144,20 +165,53 @@ def main() -> None:
             for b in budgets:
                 together[str(b)].append(batched(data, NORMS, Path(place) / f"b{b}-{i}", b))
     one, many = least(single), {b: least(times) for b, times in together.items()}
-    cost = per_method(texts[:100], box, args.budget, ["attention_rollout", *NORMS, "globenc", "alti", "value_zeroing"])
+    cost = per_method(
+        texts[:100],
+        box,
+        args.budget,
+        ["attention_rollout", *NORMS, "globenc", "alti", "value_zeroing"],
+    )
     best = many[str(args.budget)]
     made = {
-        "sentences": len(texts), "methods": list(NORMS), "model": "ctxmix/agreement", "token_budget": args.budget,
-        "one_by_one": one, "batched": many, "rounds": args.rounds,
-        "sentences_per_cpu_second": {"one_by_one": len(texts) / one["cpu_s"], "batched": len(texts) / best["cpu_s"]},
-        "speedup_cpu": one["cpu_s"] / best["cpu_s"], "speedup_wall": one["wall_s"] / best["wall_s"],
-        "cpu_us_per_token": cost, "bytes_per_sentence_and_method": bytes_per_sentence(texts, box),
+        "sentences": len(texts),
+        "methods": list(NORMS),
+        "model": "ctxmix/agreement",
+        "token_budget": args.budget,
+        "one_by_one": one,
+        "batched": many,
+        "rounds": args.rounds,
+        "sentences_per_cpu_second": {
+            "one_by_one": len(texts) / one["cpu_s"],
+            "batched": len(texts) / best["cpu_s"],
+        },
+        "speedup_cpu": one["cpu_s"] / best["cpu_s"],
+        "speedup_wall": one["wall_s"] / best["wall_s"],
+        "cpu_us_per_token": cost,
+        "bytes_per_sentence_and_method": bytes_per_sentence(texts, box),
         "projection": projected(cost, box[0].config.num_hidden_layers),
-        "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version(),
-                    "torch": torch.__version__, "transformers": transformers.__version__, "threads": 1},
-    }  # fmt: skip
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "threads": 1,
+        },
+    }
     Path(args.out).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({key: made[key] for key in ("speedup_cpu", "speedup_wall", "sentences_per_cpu_second", "cpu_us_per_token")}, indent=1))
+    print(
+        json.dumps(
+            {
+                key: made[key]
+                for key in (
+                    "speedup_cpu",
+                    "speedup_wall",
+                    "sentences_per_cpu_second",
+                    "cpu_us_per_token",
+                )
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python benchmarks/store.py            # writes benchmarks/results/store.json
 
-2,000 examples x 4 methods x 6 layers of 10 to 60 tokens, float32. The store gets padded batches, as a model leaves them, and
-writes index, examples and checksums too; "raw" cuts the same batches to length and saves them with safetensors alone.
-The Hub is the loopback server of the tests, read by the real client.
+2,000 examples x 4 methods x 6 layers of 10 to 60 tokens, float32. The store gets padded batches, as
+a model leaves them, and writes index, examples and checksums too; "raw" cuts the same batches to
+length and saves them with safetensors alone. The Hub is the loopback server of the tests, read by
+the real client.
 """
 
 from __future__ import annotations
@@ -51,19 +52,33 @@ def batches(names: list[str]) -> list[tuple[list[str], dict[str, ContextMixingMa
     for start in range(0, EXAMPLES, BATCH):
         part = lengths[start : start + BATCH]
         mask = torch.arange(max(part))[None] < torch.tensor(part)[:, None]
-        tokens = [Tokens(tuple(f"w{i}" for i in range(max(part))), ids=tuple(range(max(part)))) for _ in part]
+        tokens = [
+            Tokens(tuple(f"w{i}" for i in range(max(part))), ids=tuple(range(max(part))))
+            for _ in part
+        ]
         maps = {
-            name: ContextMixingMap(name, torch.rand(len(part), LAYERS, max(part), max(part), generator=generator), mask, tokens,
-                                   meta={"options": recipe.method.options()})
+            name: ContextMixingMap(
+                name,
+                torch.rand(len(part), LAYERS, max(part), max(part), generator=generator),
+                mask,
+                tokens,
+                meta={"options": recipe.method.options()},
+            )
             for name, recipe in resolve(names).items()
-        }  # fmt: skip
+        }
         made.append(([f"test-{start + i}" for i in range(len(part))], maps))
     return made
 
 
 def manifest(names: list[str]) -> Manifest:
     about = {"weights": "0" * 64, "dtype": "float32", "model_type": "bert"}
-    return Manifest(about, None, "float32", method_entries(resolve(names)), {"model_id": "synthetic", "versions": {}})
+    return Manifest(
+        about,
+        None,
+        "float32",
+        method_entries(resolve(names)),
+        {"model_id": "synthetic", "versions": {}},
+    )
 
 
 def write_store(folder: Path, data: Any, names: list[str]) -> tuple[float, float]:
@@ -110,7 +125,11 @@ def measure_writing(work: Path, names: list[str]) -> dict[str, Any]:
     raw: list[tuple[float, float]] = []
     only: list[tuple[float, float]] = []
     for i in range(REPEATS):
-        for times, write, name in ((raw, write_raw, "raw"), (only, write_only, "only"), (store, write_store, "store")):
+        for times, write, name in (
+            (raw, write_raw, "raw"),
+            (only, write_only, "only"),
+            (store, write_store, "store"),
+        ):
             shutil.rmtree(work / name, ignore_errors=True)
             os.sync()
             times.append(write(work / name, data, names))
@@ -118,20 +137,33 @@ def measure_writing(work: Path, names: list[str]) -> dict[str, Any]:
     total = sum(path.stat().st_size for path in (work / "store").rglob("*") if path.is_file())
     figures: dict[str, Any] = {}
     for name, times in (("store", store), ("raw", raw), ("save_file_alone", only)):
-        figures[name] = {"seconds": [round(one[0], 3) for one in times], "processor_seconds": [round(one[1], 3) for one in times]}
+        figures[name] = {
+            "seconds": [round(one[0], 3) for one in times],
+            "processor_seconds": [round(one[1], 3) for one in times],
+        }
     for name, times in (("raw", raw), ("save_file_alone", only)):
         figures[f"store_by_{name}"] = {
             "best": min(s[0] for s in store) / min(o[0] for o in times),
-            "median": statistics.median(s[0] for s in store) / statistics.median(o[0] for o in times),
-            "processor_median": statistics.median(s[1] for s in store) / statistics.median(o[1] for o in times),
+            "median": statistics.median(s[0] for s in store)
+            / statistics.median(o[0] for o in times),
+            "processor_median": statistics.median(s[1] for s in store)
+            / statistics.median(o[1] for o in times),
         }
-    return {**figures, "store_bytes": total, "raw_bytes": sum(path.stat().st_size for path in (work / "raw").iterdir())}
+    return {
+        **figures,
+        "store_bytes": total,
+        "raw_bytes": sum(path.stat().st_size for path in (work / "raw").iterdir()),
+    }
 
 
 def measure_reading(work: Path, name: str) -> dict[str, Any]:
     with LoopbackHub(work / "hub") as server:
-        sha = MapStore.open(work / "store").push_to_hub("tester/maps", endpoint=server.url, token=server.token)
-        store = MapStore.from_hub("tester/maps", sha, endpoint=server.url, token=server.token, cache_dir=work / "cache")
+        sha = MapStore.open(work / "store").push_to_hub(
+            "tester/maps", endpoint=server.url, token=server.token
+        )
+        store = MapStore.from_hub(
+            "tester/maps", sha, endpoint=server.url, token=server.token, cache_dir=work / "cache"
+        )
         index = server.bytes_sent("/resolve/")
         ids = random.Random(1).sample(store.ids(), 50)
         server.requests.clear()
@@ -143,9 +175,15 @@ def measure_reading(work: Path, name: str) -> dict[str, Any]:
             moved += made.layers.numel() * 4
         seconds = time.perf_counter() - start
         sent = sum(one.bytes_sent for one in server.requests)
-    return {"examples": len(ids), "bytes_of_the_maps": moved, "bytes_moved": sent, "ratio": sent / moved,
-            "requests_per_example": len(server.requests) / len(ids), "milliseconds_per_example": 1000 * seconds / len(ids),
-            "index_bytes": index}  # fmt: skip
+    return {
+        "examples": len(ids),
+        "bytes_of_the_maps": moved,
+        "bytes_moved": sent,
+        "ratio": sent / moved,
+        "requests_per_example": len(server.requests) / len(ids),
+        "milliseconds_per_example": 1000 * seconds / len(ids),
+        "index_bytes": index,
+    }
 
 
 def main() -> None:
@@ -153,9 +191,16 @@ def main() -> None:
     names = METHODS
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        result = {"examples": EXAMPLES, "methods": names, "layers": LAYERS, "tokens": "10-60", "batch": BATCH,
-                  "writing": measure_writing(work, names), "reading_one": measure_reading(work, names[0]),
-                  "load_average": os.getloadavg()[0]}  # fmt: skip
+        result = {
+            "examples": EXAMPLES,
+            "methods": names,
+            "layers": LAYERS,
+            "tokens": "10-60",
+            "batch": BATCH,
+            "writing": measure_writing(work, names),
+            "reading_one": measure_reading(work, names[0]),
+            "load_average": os.getloadavg()[0],
+        }
     path = ROOT / "benchmarks" / "results" / "store.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")

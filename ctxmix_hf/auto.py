@@ -1,4 +1,4 @@
-"""Mirrors of transformers' Auto classes that return the same models, instrumented; and the models in the box."""
+"""Mirrors of transformers' Auto classes that return the same models, instrumented; and the bundled models."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ from packaging.version import Version
 from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import UnknownNameError
-from ctxmix_hf.hub.pointers import CONFIG_KEY, find_pointer, methods_from_json, remember_revision
-from ctxmix_hf.modeling import instrument
+from ctxmix_hf.instrumentation.session import require_instrumentation
+from ctxmix_hf.modeling import CONFIG_KEY, instrument
+from ctxmix_hf.recipes import methods_from_json
+from ctxmix_hf.registry import VIEWS
 
-DTYPE = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"  # from_pretrained's keyword
-BOX = {"ctxmix/agreement": "agreement", "ctxmix/sentiment": "sentiment"}
+DTYPE = (
+    "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
+)  # from_pretrained's keyword
+BOX = {
+    "ctxmix/agreement": "agreement",
+    "ctxmix/sentiment": "sentiment",
+    "ctxmix/digits": "digits",
+}
 
 
 def model_path(name_or_path: Any) -> Any:
@@ -24,7 +32,7 @@ def model_path(name_or_path: Any) -> Any:
     if str(name_or_path) in BOX:
         return str(Path(str(resources.files("ctxmix_hf"))) / "models" / BOX[str(name_or_path)])
     if str(name_or_path).startswith("ctxmix/"):
-        raise UnknownNameError.among("model in the box", name_or_path, BOX)
+        raise UnknownNameError.among("bundled model", name_or_path, BOX)
     return name_or_path
 
 
@@ -34,10 +42,19 @@ class _AutoContextMixing:
     mirrors: ClassVar[Any]
 
     def __init__(self) -> None:
-        raise TypeError(f"{type(self).__name__} is made with {type(self).__name__}.from_pretrained(name_or_path).")
+        raise TypeError(
+            f"{type(self).__name__} is made with {type(self).__name__}.from_pretrained(name_or_path)."
+        )
 
     @classmethod
-    def from_pretrained(cls, name_or_path: Any, *args: Any, methods: Any = None, tokenizer: Any = None, **kwargs: Any) -> PreTrainedModel:
+    def from_pretrained(
+        cls,
+        name_or_path: Any,
+        *args: Any,
+        methods: Any = None,
+        tokenizer: Any = None,
+        **kwargs: Any,
+    ) -> PreTrainedModel:
         """Load like the mirrored Auto class (revision, cache_dir, token, dtype, device_map, ... pass through).
 
         `methods` are what `output_context_mixing=True` computes; `tokenizer` names the tokens of maps.
@@ -45,22 +62,48 @@ class _AutoContextMixing:
         path = model_path(name_or_path)
         if path is not name_or_path and not {"dtype", "torch_dtype"} & set(kwargs):
             kwargs[DTYPE] = torch.float32  # box weights are stored in half precision
+        wants_info = kwargs.pop("output_loading_info", False)
         try:
-            model = cls.mirrors.from_pretrained(path, *args, **kwargs)
+            model, info = cls.mirrors.from_pretrained(
+                path, *args, output_loading_info=True, **kwargs
+            )
         except (OSError, ValueError):
-            pointer = find_pointer(path, kwargs)  # a repository that names its base model
+            pointer = VIEWS.get("model.pointer")(
+                path, kwargs
+            )  # a repository that names its base model
             if pointer is None:
                 raise
             base, kwargs, defaults = pointer
-            return cls.from_pretrained(base, *args, methods=methods or defaults, tokenizer=tokenizer, **kwargs)
+            kwargs["output_loading_info"] = wants_info
+            return cls.from_pretrained(
+                base, *args, methods=methods or defaults, tokenizer=tokenizer, **kwargs
+            )
         saved = getattr(model.config, CONFIG_KEY, None) or {}
-        model = instrument(model, tokenizer=tokenizer, methods=methods or methods_from_json(saved.get("methods")))
-        remember_revision(model, path, kwargs)
-        return model  # type: ignore[no-any-return]
+        model = instrument(
+            model, tokenizer=tokenizer, methods=methods or methods_from_json(saved.get("methods"))
+        )
+        owner = require_instrumentation(model)
+        owner.revision = VIEWS.get("model.revision")(path, kwargs)
+        owner.random = _drawn(model, info)
+        return (model, info) if wants_info else model  # type: ignore[return-value]
 
     @classmethod
     def from_config(cls, config: Any, *, methods: Any = None, **kwargs: Any) -> PreTrainedModel:
         return instrument(cls.mirrors.from_config(config, **kwargs).eval(), methods=methods)  # type: ignore[no-any-return]
+
+
+def _drawn(model: Any, info: dict[str, Any]) -> dict[str, int]:
+    """Weights that the checkpoint did not hold, with their version: whoever trains or loads them later changes it."""
+    parameters, bare = (
+        dict(model.named_parameters()),
+        model.base_model is model,
+    )  # nobody reads a bare model's pooler out
+    missing = (
+        key
+        for key in info.get("missing_keys") or ()
+        if key in parameters and not (bare and "pooler" in key)
+    )
+    return {key: parameters[key]._version for key in missing}
 
 
 def _mirror(name: str) -> Any:
@@ -85,6 +128,18 @@ class AutoContextMixingModelForMaskedLM(_AutoContextMixing):
     mirrors = _mirror("AutoModelForMaskedLM")
 
 
+class AutoContextMixingModelForCausalLM(_AutoContextMixing):
+    """`AutoModelForCausalLM`, instrumented."""
+
+    mirrors = _mirror("AutoModelForCausalLM")
+
+
+class AutoContextMixingModelForSeq2SeqLM(_AutoContextMixing):
+    """`AutoModelForSeq2SeqLM`, instrumented."""
+
+    mirrors = _mirror("AutoModelForSeq2SeqLM")
+
+
 class AutoContextMixingModelForTokenClassification(_AutoContextMixing):
     """`AutoModelForTokenClassification`, instrumented."""
 
@@ -95,6 +150,18 @@ class AutoContextMixingModelForQuestionAnswering(_AutoContextMixing):
     """`AutoModelForQuestionAnswering`, instrumented."""
 
     mirrors = _mirror("AutoModelForQuestionAnswering")
+
+
+class AutoContextMixingModelForMultipleChoice(_AutoContextMixing):
+    """`AutoModelForMultipleChoice`, instrumented."""
+
+    mirrors = _mirror("AutoModelForMultipleChoice")
+
+
+class AutoContextMixingModelForNextSentencePrediction(_AutoContextMixing):
+    """`AutoModelForNextSentencePrediction`, instrumented."""
+
+    mirrors = _mirror("AutoModelForNextSentencePrediction")
 
 
 class AutoContextMixingModelForImageClassification(_AutoContextMixing):
@@ -109,9 +176,23 @@ class AutoContextMixingModelForAudioClassification(_AutoContextMixing):
     mirrors = _mirror("AutoModelForAudioClassification")
 
 
+class AutoContextMixingModelForCTC(_AutoContextMixing):
+    """`AutoModelForCTC`, instrumented."""
+
+    mirrors = _mirror("AutoModelForCTC")
+
+
+class AutoContextMixingModelForSpeechSeq2Seq(_AutoContextMixing):
+    """`AutoModelForSpeechSeq2Seq`, instrumented."""
+
+    mirrors = _mirror("AutoModelForSpeechSeq2Seq")
+
+
 def load_default() -> tuple[PreTrainedModel, Any]:
-    """`(model, tokenizer)`: the number-agreement masked LM in the box, instrumented, without any network."""
+    """`(model, tokenizer)`: the bundled number-agreement masked LM, instrumented, without any network."""
     path = model_path("ctxmix/agreement")
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    model = AutoContextMixingModelForMaskedLM.from_pretrained("ctxmix/agreement", tokenizer=tokenizer)
+    model = AutoContextMixingModelForMaskedLM.from_pretrained(
+        "ctxmix/agreement", tokenizer=tokenizer
+    )
     return model, tokenizer

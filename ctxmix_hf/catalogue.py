@@ -14,5 +14,7 @@ def list_methods(kind: str | None = None) -> list[MethodInfo]:
     for name in ATTRIBUTIONS:
         cls = ATTRIBUTIONS.get(name)
         options = {f.name: f.default for f in fields(cls)}
-        infos.append(MethodInfo(name=name, kind="attribution", options=options, **cls.about.__dict__))
+        infos.append(
+            MethodInfo(name=name, kind="attribution", options=options, **cls.about.__dict__)
+        )
     return [info for info in infos if kind in (None, info.kind)]

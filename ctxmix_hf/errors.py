@@ -11,7 +11,14 @@ CtxmixError
 ├── OptionError (ValueError)                    a method option that does not exist or makes no sense
 ├── UnknownNameError (LookupError)              a name that is not registered; the message lists what is
 ├── MissingDependencyError (ImportError)        an optional package is needed; the message names the extra
-└── StoreError (RuntimeError)                   a map store is damaged, foreign, locked or stale
+├── StoreError (RuntimeError)                   a map store is damaged, foreign, locked or stale
+│   └── StoreInUseError                         another process or object is writing to it
+└── RefusedError (RuntimeError)                 the page refused or stopped a visitor's request: a limit of the server
+
+CtxmixWarning (UserWarning)
+├── AlikeRowsWarning                            a row that says nothing of its target
+├── UnknownTokensWarning                        the model saw [UNK] in the place of many words
+└── RandomWeightsWarning                        what is explained was never trained
 """
 
 from __future__ import annotations
@@ -64,7 +71,30 @@ class MissingDependencyError(CtxmixError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str) -> MissingDependencyError:
-        return cls(f"This needs {package}, which is not installed: pip install 'ctxmix-hf[{extra}]'.")
+        return cls(
+            f"This needs {package}, which is not installed: pip install 'ctxmix-hf[{extra}]'."
+        )
 
 
 class StoreError(CtxmixError, RuntimeError): ...
+
+
+class StoreInUseError(StoreError): ...
+
+
+class RefusedError(CtxmixError, RuntimeError): ...
+
+
+class CtxmixWarning(UserWarning):
+    """Base of all warnings given on purpose by ctxmix_hf: the number is right, but perhaps not the
+    one that is wanted.
+    """
+
+
+class AlikeRowsWarning(CtxmixWarning): ...
+
+
+class UnknownTokensWarning(CtxmixWarning): ...
+
+
+class RandomWeightsWarning(CtxmixWarning): ...

@@ -1,169 +1,534 @@
-"""One call from text to result: `explain`, `attribute` and `similarity`."""
+"""One call from text, image or sound to result: `explain` and `attribute`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import difflib
+import inspect
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution, Case, ask
-from ctxmix_hf.errors import InputError, InputTypeError, OptionError, UnsupportedMethodError
+from ctxmix_hf.attribution import (
+    ATTRIBUTIONS,
+    AbstractAttribution,
+    Case,
+    Question,
+    ask,
+    real_positions,
+)
+from ctxmix_hf.counting import state_index
+from ctxmix_hf.embedders import instrumented, kind_of, own_pooling
+from ctxmix_hf.errors import (
+    InputError,
+    OptionError,
+    RandomWeightsWarning,
+    UnknownNameError,
+    UnsupportedMethodError,
+)
+from ctxmix_hf.heads import NEXT_WORD, head_of, link_of
+from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
-from ctxmix_hf.maps import Attribution, ContextMixingMap
+from ctxmix_hf.pooling import Pooling, pooling_weights, read_pooling
+from ctxmix_hf.reading import Batch, call, read_batch, vocabulary_id
+from ctxmix_hf.recipes import Wanted, checked_top_k, map_names, resolve
 from ctxmix_hf.records import ModelRecord
-from ctxmix_hf.tokens import read_encoding
+from ctxmix_hf.registry import DEFAULT_METHOD
+from ctxmix_hf.results.attributions import Attribution
+from ctxmix_hf.segments import Segments, check_segments
+from ctxmix_hf.targets import Target
+from ctxmix_hf.tokens import MASKS, Tokens
+
+CALL_OPTIONS = ("max_memory", "cache")
 
 
-def encode(model: Any, text: Any, tokenizer: Any = None) -> tuple[dict[str, Any], Any]:
-    """(tensors on the model's device, the tokenizer's own encoding) of one text, a pair, or a list of them."""
-    tokenizer = tokenizer or require_instrumentation(model).load_tokenizer()
-    if tokenizer is None:
-        raise InputError("No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one.")
-    texts = [text] if isinstance(text, str | tuple) else list(text)
-    if not texts or any(not _is_text(item) for item in texts):
-        raise InputTypeError("Expected a text, a pair of texts, or a list of them.")
-    if any(not "".join(item).strip() for item in texts):
-        raise InputError("The text is empty: there is no token to explain.")
-    pairs = [item if isinstance(item, tuple) else (item,) for item in texts]
-    if len({len(pair) for pair in pairs}) > 1:
-        raise InputError("Mix no single texts with pairs in one batch.")
-    columns = [list(column) for column in zip(*pairs, strict=True)]
-    needs_padding = len(texts) > 1
-    encoding = tokenizer(*columns, padding=needs_padding, return_tensors="pt")
-    device = base_model(model).device
-    return {key: value.to(device) for key, value in encoding.items()}, (encoding, tokenizer, texts)
-
-
-def _is_text(item: Any) -> bool:
-    return isinstance(item, str) or (isinstance(item, tuple) and len(item) == 2 and all(isinstance(t, str) for t in item))
-
-
-def explain(model: Any, text: Any, method: Any = "alti", *, tokenizer: Any = None, **options: Any) -> Any:
+@keeps_modes
+def explain(
+    model: Any,
+    text: Any,
+    method: Any = DEFAULT_METHOD,
+    *,
+    target: Target = None,
+    targets: Sequence[Target] | None = None,
+    layers: bool = False,
+    segments: Segments | None = None,
+    top_k: int | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    **options: Any,
+) -> Any:
     """The map of a text (or of each of several): `explain(model, "The keys ...", "alti")`.
 
-    Returns one `ContextMixingMap` for one method, a dict of them for a list. Knows words and the original text, because it
-    saw the text. `options` go to the model call (`max_memory`, `cache`).
+    `text` is also a pair of texts, a dict of tensors (what a tokenizer or processor returns), token
+    ids, or for models that read them an image, a waveform, or the path of one. Returns one
+    `ContextMixingMap` for one method, a dict of them for a list. It knows words and the original
+    text where it saw the text.
+
+    `target` (a token, a word, `"[CLS]"`, `"mean_pool"`, `"embedding"`, or a list of these to
+    average) asks for one row alone: the `Attribution` that the map's `attribution(target)` would
+    be, without making the map, which long texts cannot afford; with `layers=True` a list of them,
+    one per layer. `targets=[...]` gives one row each (`TargetRows`, `[B, N, T]`).
+
+    `segments` (`"sentences"`, `"paragraphs"`, or a list of the positions of each) makes the map of
+    these units, `[L, N, N]`: that of the tokens with sources summed and targets averaged
+    (`map.segments(...)`), which is never made. `top_k` keeps of every row, in every layer, the k
+    largest sources and what the rest has together (`SparseMap`).
+
+    `options` go to the model call: `max_memory`, `cache`, or an
+    argument of the model's own forward.
     """
-    inputs, read = encode(model, text, tokenizer)
+    rows = _Rows.of(target, targets, layers, segments, top_k)
+    if kind_of(model) is not None:
+        own = tokenizer or model.tokenizer
+        with instrumented(model, own) as encoder:
+            return _explained(
+                encoder, text, method, own, processor, options, own_pooling(model), rows
+            )
+    return _explained(model, text, method, tokenizer, processor, options, None, rows)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that were asked for instead of maps."""
+
+    targets: tuple[Target, ...] = ()
+    one: bool = False
+    layers: bool = False
+    segments: Segments | None = None
+    top_k: int | None = None
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.targets) or self.segments is not None or self.top_k is not None
+
+    @classmethod
+    def of(
+        cls,
+        target: Target,
+        targets: Sequence[Target] | None,
+        layers: bool,
+        segments: Segments | None,
+        top_k: int | None,
+    ) -> _Rows:
+        if top_k is not None:
+            if target is not None or targets is not None or segments is not None:
+                raise OptionError(
+                    "top_k=... keeps the largest sources of every row: leave target, targets and segments out, and "
+                    "take a row from the result, m.attribution(3)."
+                )
+            return cls(top_k=checked_top_k(top_k))
+        if segments is not None:
+            if target is not None or targets is not None:
+                raise OptionError(
+                    "segments=... makes a map and target=... a row: give one of the two, and take the row of "
+                    "a segment from the map, m.attribution(2)."
+                )
+            check_segments(segments)
+            return cls(layers=True, segments=segments)
+        if target is not None and targets is not None:
+            raise OptionError(
+                "target=... is one row and targets=[...] is one each: give one of the two."
+            )
+        if target is None and targets is None:
+            if layers:
+                raise OptionError(
+                    "layers=True goes with target=...: without it the map has every layer anyway."
+                )
+            return cls()
+        asked = (target,) if targets is None else Wanted.of(targets).targets
+        return cls(asked, targets is None, layers)
+
+    def taken(self, made: Any) -> Any:
+        """What the caller sees of one method's rows; of several towers, of each."""
+        if isinstance(made, dict):
+            return {tower: self.taken(part) for tower, part in made.items()}
+        if not self.one:
+            return made  # one row each, or a map of segments
+        return made.by_layer() if self.layers else made.attribution()
+
+
+def _explained(
+    model: Any,
+    text: Any,
+    method: Any,
+    tokenizer: Any,
+    processor: Any,
+    options: dict[str, Any],
+    pooling: Pooling | None,
+    rows: _Rows,
+) -> Any:
     several = isinstance(method, list | tuple)
-    with torch.no_grad():
-        out = model(**inputs, output_context_mixing=list(method) if several else [method], **options)
-    tokens = read_encoding(read[0], read[1], read[2])
-    maps = {key: _with_tokens(made, tokens) for key, made in out.context_mixing.items()}
+    asked = list(method) if several else [method]
+    resolve(asked)  # a wrong name is said before anything runs
+    _check_options(model, options)
+    batch = read_batch(model, text, tokenizer, processor)
+    _warn_of_random(model, head=False)
+    held = {key: options.pop(key) for key in CALL_OPTIONS if key in options}
+    batch = replace(
+        batch, tensors={**batch.tensors, **options}
+    )  # the caller's own arguments of the forward win
+    found = pooling or read_pooling(base_model(model).config._name_or_path)
+    hidden = lambda out: getattr(out, "last_hidden_state", None)
+    if rows.asked:
+        held["targets"] = Wanted(
+            rows.targets,
+            rows.layers,
+            rows.segments,
+            rows.top_k,
+            lambda made, out: finished(made, batch.tokens, found, hidden(out)),
+        )
+        out = call(model, batch, output_context_mixing=asked, **held)
+        maps = {key: rows.taken(made) for key, made in out.context_mixing.items()}
+    else:
+        out = call(model, batch, output_context_mixing=asked, **held)
+        maps = {
+            key: finished(made, batch.tokens, found, hidden(out))
+            for key, made in out.context_mixing.items()
+        }
     return maps if several else next(iter(maps.values()))
 
 
-def _with_tokens(made: ContextMixingMap, tokens: list[Any]) -> ContextMixingMap:
-    object.__setattr__(made, "tokens", tokens)  # the same map, with better names
-    return made
+def _check_options(model: Any, options: dict[str, Any]) -> None:
+    """A misspelled option must not vanish in the model's keywords."""
+    taken = [
+        name
+        for name, p in inspect.signature(base_model(model).forward).parameters.items()
+        if p.kind is not p.VAR_KEYWORD
+    ]
+    own = [
+        "target",
+        "targets",
+        "layers",
+        "segments",
+        "top_k",
+        "tokenizer",
+        "processor",
+        *CALL_OPTIONS,
+    ]
+    known = [*own, *taken]
+    for key in options:
+        if key not in known:
+            near = [] if key == "layer" else difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+            result = " A layer is chosen from the result: m.layer(...), m.attribution(...)."
+            hint = f" Did you mean {near[0]!r}?" if near else result
+            raise OptionError(
+                f"explain has no option {key!r}.{hint} Options of a method go through "
+                f"cm.method(name, {key}=...); its own are {', '.join(own)}."
+            )
 
 
+def finished(
+    made: Any, tokens: list[Tokens] | None, pooling: Pooling | None, hidden: Tensor | None = None
+) -> Any:
+    """The map with the names that only somebody who saw the text can give; of several towers, the one that read it."""
+    if isinstance(made, dict):
+        return {tower: finished(part, tokens, pooling) for tower, part in made.items()}
+    fits = tokens is not None and len(tokens) == len(made) and len(tokens[0]) == made.size
+    meta = made.meta if pooling is None else {**made.meta, "pooling": pooling.mode}
+    if pooling is not None and hidden is not None and hidden.shape[:2] == made.mask.shape:
+        weights = pooling_weights(pooling.mode, hidden.detach(), made.mask)
+        meta = meta if weights is None else {**meta, "embedding_weights": weights.double().tolist()}
+    return replace(made, tokens=tokens if fits else made.tokens, meta=meta)
+
+
+# ---- scores for a prediction
+# ------------------------------------------------------------------------------------------
+@keeps_modes
 def attribute(
-    model: Any, inputs: Any, method: Any = "integrated_gradients", class_index: Any = None, of: str = "prob", *,
-    foil: Any = None, position: Any = None, layer: int = 0, tokenizer: Any = None, mask_token_id: int | None = None,
-    unk_token_id: int | None = None, max_memory: Any = None, **options: Any,
-) -> Attribution:  # fmt: skip
-    """Scores per token for a class or a masked word: `attribute(model, inputs, "integrated_gradients").scores` is `[B, T]`.
+    model: Any,
+    inputs: Any,
+    method: Any = "integrated_gradients",
+    class_index: Any = None,
+    of: str | None = None,
+    *,
+    foil: Any = None,
+    position: Any = None,
+    layer: int = 0,
+    tokenizer: Any = None,
+    processor: Any = None,
+    mask_token_id: int | None = None,
+    unk_token_id: int | None = None,
+    max_memory: Any = None,
+    **options: Any,
+) -> Attribution:
+    """Scores per token for a class or a word: `attribute(model, inputs, "integrated_gradients").scores` is `[B, T]`.
 
-    `inputs` are the tensors the model is called with, or a text. `class_index` is a class, or a vocabulary id for a masked
-    LM (None: predicted); with `foil` the probability is taken between the two. `of` is `"prob"` or `"logit"`. `layer` takes
-    gradients with respect to e^layer. `options` are the method's (`steps`, `baseline`, `replace_with`, ...).
+    `inputs` are what `explain` takes. `class_index` is a class, its label, or for language models a
+    word of the vocabulary or its id (None: predicted); with `foil` the two are set against each
+    other. `of` is `"prob"` or `"logit"`; None is the probability where the head gives one (softmax,
+    or sigmoid for several labels at once) and the number itself where it does not (one output:
+    regression, rerankers). `position` chooses the token of a per-token head, counting real tokens
+    from either end (None: the masked word, or what follows the last token of a causal model).
+    `layer` takes gradients with respect to e^layer: 0 the embedding output, 1 to L the layers'
+    outputs, -1 the last. `options` are the method's (`steps`, `baseline`, `replace_with`, ...). The
+    result's `target` says what was explained.
     """
-    owner, seen = require_instrumentation(model), None
-    if isinstance(inputs, str | tuple | list):
-        inputs, read = encode(model, inputs, tokenizer)
-        seen = read_encoding(read[0], read[1], read[2])
-    tokenizer = tokenizer or owner.load_tokenizer()
-    special = {
-        "mask": mask_token_id if mask_token_id is not None else getattr(tokenizer, "mask_token_id", None),
-        "unk": unk_token_id if unk_token_id is not None else getattr(tokenizer, "unk_token_id", None),
-    }
     made = _make(method, options)
-    inputs = {key: value for key, value in dict(inputs).items() if value is not None}
-    with torch.no_grad():
-        out = model(**inputs, output_decomposition=True)
-    record: ModelRecord = out.decomposition
+    if made.only_logit:
+        if of == "prob":
+            name = "The ledger" if method == "ledger" else str(method)
+            raise OptionError(
+                f"{name} adds up to a logit, a probability is not linear in it: use of='logit', or "
+                "integrated_gradients."
+            )
+        of = "logit"
+    owner, base = require_instrumentation(model), base_model(model)
+    batch = read_batch(model, inputs, tokenizer, processor)
+    tokenizer = tokenizer or owner.load_tokenizer()
+    known = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("mask", "unk", "bos")}
+    special = known | {
+        name: i for name, i in (("mask", mask_token_id), ("unk", unk_token_id)) if i is not None
+    }
+    out = call(model, batch, output_decomposition=True)
+    record = _one_record(base, out.decomposition)
+    logits = _logits(base, out, record)
+    layer = state_index(layer, len(record))
+    _warn_of_random(model, head=True)
+    place = _place(base, logits, record, batch, position, special["mask"])
+    classes = _Classes(base.config, logits.shape[-1], tokenizer)
+    link = link_of(base.config, tuple(logits.shape))
+    question = ask(
+        logits, link, classes.ids(class_index, "class_index"), of, classes.ids(foil, "foil"), place
+    )
+    decoder = head_of(type(base).__name__) == "CausalLM"
+    ends = (
+        getattr(base.config, "eos_token_id", None)
+        if getattr(base.config, "is_encoder_decoder", False) and logits.dim() == 2
+        else None
+    )
+    case = Case(record, question, logits, special, Budget.of(max_memory), layer, decoder, ends)
+    scores = made.scores(case).detach()
+    name = next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(made)), type(made).__name__)
+    meta = {
+        "class_index": question.class_index.tolist(),
+        "of": question.of,
+        "link": link,
+        "layer": layer,
+        "notes": case.notes,
+        "foil": None if question.foil is None else question.foil.tolist(),
+        "position": None if place is None else place.tolist(),
+        "origin": record.origin,
+        "part": record.origin.get("part"),
+    }
+    tokens = (
+        batch.tokens
+        if batch.tokens is not None and len(batch.tokens[0]) == record.mask.shape[1]
+        else list(record.tokens)
+    )
+    return Attribution(
+        scores, tokens, record.mask, name, _target_name(question, classes, tokens), meta
+    )
+
+
+def _one_record(base: Any, found: Any) -> ModelRecord:
+    """The record of the tokens that get scores: of several towers, the one that reads text."""
+    if not isinstance(found, dict):
+        return found  # type: ignore[no-any-return]
+    texts = [record for record in found.values() if record.input_ids is not None]
+    if len(texts) != 1:
+        raise UnsupportedMethodError(
+            f"{type(base).__name__} has several towers ({', '.join(found)}), and a score of both "
+            "is no score of one's tokens: use explain, "
+            "or one tower with a head of its own."
+        )
+    return texts[0]  # type: ignore[no-any-return]
+
+
+def _logits(base: Any, out: Any, record: ModelRecord) -> Tensor:
     logits = getattr(out, "logits", None)
     if not isinstance(logits, Tensor):
         raise UnsupportedMethodError(
-            f"{type(base_model(model)).__name__} has no head with classes: load it with a ForSequenceClassification, "
+            f"{type(base).__name__} has no head with classes: load it with a ForSequenceClassification, "
             "ForMaskedLM or ForTokenClassification class, or use a context-mixing map."
         )
-    if not 0 <= layer <= len(record):
-        raise InputError(f"layer={layer} does not exist: gradients are taken at e^0 ... e^{len(record)}.")
-    question = ask(logits, record, class_index, of, position, foil, special["mask"])
-    case = Case(record, question, logits, special, Budget.of(max_memory), layer)
-    scores = made.scores(case).detach()
-    name = next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(made)), type(made).__name__)
-    meta = {"class_index": question.class_index.tolist(), "of": of, "layer": layer, "notes": case.notes, "origin": record.origin}
-    tokens = seen or list(record.tokens)
-    return Attribution(scores, tokens, record.mask, name, _target_name(model, question.class_index, logits, tokenizer), meta)
+    if logits.dim() not in (2, 3):
+        raise UnsupportedMethodError(
+            f"Logits of shape {tuple(logits.shape)} are neither one per class nor one per token and class."
+        )
+    if len(logits) != len(record.mask):
+        raise UnsupportedMethodError(
+            f"{type(base).__name__} reads {len(record.mask)} sequences for {len(logits)} answers: "
+            "its scores belong to no single sequence. "
+            "Use explain for their maps."
+        )
+    return logits
 
 
-def _target_name(model: Any, classes: Tensor, logits: Tensor, tokenizer: Any) -> str:
-    """Labels where the model names its classes, words where they are its vocabulary."""
-    config, ids = base_model(model).config, classes.flatten().tolist()
-    labels = getattr(config, "id2label", None) or {}
-    if logits.shape[-1] == len(labels):
-        named = [str(labels.get(i, i)) for i in ids]
-    elif tokenizer is not None and logits.shape[-1] == getattr(config, "vocab_size", None):
-        named = [str(piece) for piece in tokenizer.convert_ids_to_tokens(ids)]
-    else:
-        named = [f"class {i}" for i in ids]
-    return ", ".join(dict.fromkeys(named))
+def _place(
+    base: Any, logits: Tensor, record: ModelRecord, batch: Batch, position: Any, mask_id: int | None
+) -> Tensor | None:
+    """The row of per-token logits that is explained, `[B]`; None for heads with one answer per example."""
+    if logits.dim() == 2:
+        if position is not None:
+            raise OptionError(
+                f"{type(base).__name__} gives one answer per example: leave position out."
+            )
+        return None
+    real = (
+        batch.tensors.get("decoder_attention_mask")
+        if getattr(base.config, "is_encoder_decoder", False)
+        else record.mask
+    )
+    real = (
+        real
+        if isinstance(real, Tensor) and real.shape == logits.shape[:2]
+        else torch.ones(logits.shape[:2])
+    )
+    if position is not None:
+        return real_positions(position, real > 0)
+    if head_of(type(base).__name__) in NEXT_WORD:
+        return real_positions(-1, real > 0)
+    if (
+        record.input_ids is None
+        or mask_id is None
+        or logits.shape[-1] != getattr(base.config, "vocab_size", None)
+    ):
+        raise InputError(
+            "This model scores every token: say which one with position=... (or give the tokenizer for its [MASK])."
+        )
+    found = (record.input_ids == mask_id).cpu()
+    if not bool(found.any(dim=1).all()):
+        raise InputError(
+            "A masked-word target needs a [MASK] in the text, or position=... for another token."
+        )
+    return found.long().argmax(dim=1)
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The names of a head's classes: labels, or the words of a vocabulary."""
+
+    config: Any
+    count: int
+    tokenizer: Any
+
+    @property
+    def labels(self) -> dict[int, str]:
+        found = getattr(self.config, "id2label", None) or {}
+        return {int(k): str(v) for k, v in found.items()} if len(found) == self.count else {}
+
+    @property
+    def are_words(self) -> bool:
+        return self.tokenizer is not None and self.count == getattr(self.config, "vocab_size", None)
+
+    def ids(self, value: Any, what: str) -> Any:
+        """Numbers for names, one or several; anything else as it is."""
+        if isinstance(value, str):
+            return self._id(value, what)
+        if isinstance(value, list | tuple) and any(isinstance(item, str) for item in value):
+            return [self._id(item, what) if isinstance(item, str) else item for item in value]
+        return value
+
+    def _id(self, name: str, what: str) -> int:
+        if self.are_words:
+            found = vocabulary_id(self.tokenizer, name)
+            if found is not None:
+                return found
+            pieces = self.tokenizer.tokenize(name)
+            near = difflib.get_close_matches(
+                name,
+                [word for word in self.tokenizer.get_vocab() if word[:1] == name[:1]],
+                n=3,
+                cutoff=0.6,
+            )
+            hint = f" Near it are {', '.join(map(repr, near))}." if near else ""
+            raise UnknownNameError(
+                f"{what}={name!r} is no single piece of the vocabulary (its pieces: {', '.join(pieces)}).{hint}"
+            )
+        same = [i for i, label in self.labels.items() if label == name] or [
+            i for i, label in self.labels.items() if label.lower() == name.lower()
+        ]
+        if not same:
+            raise UnknownNameError.among(
+                "label", name, self.labels.values() or map(str, range(self.count))
+            )
+        return same[0]
+
+    def named(self, ids: Tensor) -> str:
+        numbers = ids.flatten().tolist()
+        if self.are_words:
+            shown = Tokens(
+                tuple(str(piece) for piece in self.tokenizer.convert_ids_to_tokens(numbers))
+            ).shown()
+        else:
+            shown = [self.labels.get(i, f"class {i}") for i in numbers]
+        return ", ".join(dict.fromkeys(shown))
+
+
+def _target_name(question: Question, classes: _Classes, tokens: list[Tokens]) -> str:
+    """What was explained, and where."""
+    said = question.named(
+        classes.named(question.class_index),
+        "" if question.foil is None else classes.named(question.foil),
+    )
+    if (
+        question.position is None
+        or len(question.position) > 1
+        or int(question.position[0]) >= len(tokens[0])
+    ):
+        return said
+    place = int(question.position[0])
+    piece = tokens[0].shown()[place]
+    return (
+        f"{said} at {piece} ({place})"
+        if piece not in MASKS or sum(p in MASKS for p in tokens[0].pieces) > 1
+        else f"{said} at {piece}"
+    )
+
+
+def _warn_of_random(model: Any, *, head: bool) -> None:
+    """Weights that no checkpoint held and nobody has changed since they were drawn; `head=False`: below the head."""
+    base, drawn = base_model(model), require_instrumentation(model).random
+    parameters = dict(base.named_parameters()) if drawn else {}
+    inner = (
+        {id(p) for name, p in base.base_model.named_parameters() if "pooler" not in name}
+        if drawn
+        else set()
+    )
+    random = [
+        name
+        for name, version in drawn.items()
+        if name in parameters and parameters[name]._version == version
+    ]
+    random = random if head else [name for name in random if id(parameters[name]) in inner]
+    if random:
+        warnings.warn(
+            "These weights were not in the checkpoint and are random: "
+            f"{', '.join(random[:3])}{' ...' * (len(random) > 3)}. What is "
+            "explained was never trained: load a checkpoint that holds them.",
+            RandomWeightsWarning,
+            stacklevel=3,
+        )
 
 
 def _make(method: Any, options: dict[str, Any]) -> AbstractAttribution:
     if isinstance(method, AbstractAttribution):
+        if options:
+            raise OptionError(
+                f"{type(method).__name__} is made already: give it {', '.join(options)} where it is made."
+            )
         return method
+    if (
+        isinstance(method, str)
+        and method not in ATTRIBUTIONS
+        and method.partition("+")[0].strip() in map_names()
+    ):
+        raise UnknownNameError(
+            f"{method!r} maps tokens to tokens and explains no prediction: use cm.explain(model, text, {method!r})."
+        )
     cls = ATTRIBUTIONS.get(method)
     known = [f.name for f in fields(cls)]
     for key in options:
         if key not in known:
-            raise OptionError(f"Attribution {method!r} has no option {key!r}. Its options: {', '.join(known) or 'none'}.")
+            near = difflib.get_close_matches(
+                key, [*known, *inspect.signature(attribute).parameters], n=1, cutoff=0.6
+            )
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise OptionError(
+                f"Attribution {method!r} has no option {key!r}.{hint} Its options: {', '.join(known) or 'none'}."
+            )
     return cls(**options)
-
-
-@dataclass(frozen=True)
-class Similarity:
-    """The cosine of two texts' pooled vectors, shared out over both texts' tokens."""
-
-    cosine: float
-    a: Attribution
-    b: Attribution
-
-
-def similarity(model: Any, text_a: str, text_b: str, method: Any = "value_zeroing+rollout", *, tokenizer: Any = None) -> Similarity:
-    """Which words made this similarity? Both sides' contributions to the cosine of the mean-pooled embeddings.
-
-    The cosine is a sum over a text's tokens, `cos = sum_i e_i . p_b / (n |p_a| |p_b|)`: exact. Each token's share is then
-    traced to its sources by the method's input map, so for methods whose rows sum to 1 both sides sum to the cosine.
-    """
-    sides = []
-    for text in (text_a, text_b):
-        if not isinstance(text, str):
-            raise InputTypeError("similarity compares two texts.")
-        inputs, read = encode(model, text, tokenizer)
-        with torch.no_grad():
-            out = model(**inputs, output_decomposition=True, output_context_mixing=[method])
-        hidden = _last_hidden(out)
-        made = _with_tokens(next(iter(out.context_mixing.values())), read_encoding(read[0], read[1], read[2]))
-        sides.append((hidden[0][made.mask[0]], made))
-    (ha, ma), (hb, mb) = sides
-    pa, pb = ha.mean(dim=0), hb.mean(dim=0)
-    cosine = torch.nn.functional.cosine_similarity(pa, pb, dim=0)
-    scale = 1.0 / (pa.norm() * pb.norm())
-    return Similarity(float(cosine), _traced(ma, ha @ pb * scale / len(ha), text_b), _traced(mb, hb @ pa * scale / len(hb), text_a))
-
-
-def _last_hidden(out: Any) -> Tensor:
-    final = getattr(out, "last_hidden_state", None)
-    return final if isinstance(final, Tensor) else out.decomposition.hidden_states[-1]
-
-
-def _traced(made: ContextMixingMap, shares: Tensor, other: str) -> Attribution:
-    scores = shares.to(made.input.dtype) @ made.input[0, -1]
-    return Attribution(scores[None], made.tokens, made.mask, made.method, f"cosine with {other!r}", made.meta)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 from typing import Any
 
@@ -10,61 +12,186 @@ import transformers
 
 from ctxmix_hf import auto
 from ctxmix_hf.auto import DTYPE, model_path
-from ctxmix_hf.errors import CtxmixError, InputError
+from ctxmix_hf.embedders import KINDS
+from ctxmix_hf.errors import CtxmixError, CtxmixWarning, InputError, MissingDependencyError
+from ctxmix_hf.heads import LM_HEADS, head_of
+from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
+from ctxmix_hf.pooling import MODES, model_files, read_pooling
+from ctxmix_hf.reading import load_processor, reads
 
+DEFAULT = "ctxmix/agreement"
 EXAMPLE = {"ctxmix/sentiment": "A warm, funny film that is never dull."}
 DEFAULT_EXAMPLE = "The keys to the cabinet [MASK] on the table."
-HEADS = {
-    "ForSequenceClassification": auto.AutoContextMixingModelForSequenceClassification,
-    "ForMaskedLM": auto.AutoContextMixingModelForMaskedLM,
-    "ForTokenClassification": auto.AutoContextMixingModelForTokenClassification,
-    "ForQuestionAnswering": auto.AutoContextMixingModelForQuestionAnswering,
-    "ForImageClassification": auto.AutoContextMixingModelForImageClassification,
-    "ForAudioClassification": auto.AutoContextMixingModelForAudioClassification,
-}
 
 
 def quiet(debug: bool = False) -> None:
-    """No progress bars, no chatter: what is wrong is an error."""
+    """No progress bars, no chatter: what is wrong is an error, and what may be wrong one line of ours."""
     if not debug:
         warnings.simplefilter("ignore")
+        warnings.simplefilter("default", CtxmixWarning)
+        warnings.showwarning = lambda message, *_, **__: print(
+            f"ctxmix: {' '.join(str(message).split())}", file=sys.stderr
+        )
         transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load(
-    name: str, *, revision: str | None = None, dtype: str | None = None, device: str = "cpu", tokenizer: bool = True,
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str = "cpu",
+    tokenizer: bool = True,
     lm_head: bool = True,
-) -> tuple[Any, Any]:  # fmt: skip
-    """`(model, tokenizer)`, instrumented, in evaluation mode; `lm_head=False` leaves a masked LM's head out: maps need none."""
+    trust_remote_code: bool = False,
+) -> tuple[Any, Any]:
+    """`(model, tokenizer)`, instrumented, in evaluation mode; `lm_head=False` leaves a language
+    model's head out: maps need none.
+
+    A model that reads images or sound comes with its processor in the tokenizer's place (None where
+    none lies beside the weights).
+    """
     path = model_path(name)
     keywords: dict[str, Any] = {"revision": revision} if revision else {}
+    keywords["trust_remote_code"] = trust_remote_code  # left out, transformers asks at the terminal
+    config = dict(keywords)
     if dtype:
         keywords[DTYPE] = getattr(torch, dtype)
     try:
-        read = transformers.AutoTokenizer.from_pretrained(path, revision=revision) if tokenizer else None
-        model = _loader(path, revision, lm_head).from_pretrained(name, tokenizer=read, **keywords)
-        return model.to(device).eval(), read
+        model = _loader(path, config, lm_head).from_pretrained(name, **keywords).to(device).eval()
+        if not tokenizer:
+            return model, None
+        if reads(model) != "text":
+            return model, load_processor(base_model(model), reads(model))
+        read = transformers.AutoTokenizer.from_pretrained(path, **config)
+        require_instrumentation(model).tokenizer = read
+        return model, read
     except CtxmixError:
         raise
+    except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
+        if not trust_remote_code and "trust_remote_code" in str(error):
+            raise InputError(
+                f"The model {name!r} brings code of its own, which runs only if you say so: read it, "
+                "then pass trust_remote_code=True (--trust-remote-code on the command line)."
+            ) from error
+        raise InputError(f"Could not load the model {name!r}: {_first_line(error)}") from error
+
+
+def _loader(path: Any, keywords: dict[str, Any], lm_head: bool) -> Any:
+    """The Auto class of the head the model was saved with; without a known one, the bare encoder."""
+    try:
+        named = transformers.AutoConfig.from_pretrained(path, **keywords).architectures or []
+    except (OSError, ValueError):  # a pointer repository has no config
+        named = []
+    head = next(
+        (
+            head
+            for head in map(head_of, named)
+            if head is not None and (lm_head or head not in LM_HEADS)
+        ),
+        None,
+    )
+    return (
+        getattr(auto, f"AutoContextMixingModelFor{head}") if head else auto.AutoContextMixingModel
+    )
+
+
+def load_embedder(
+    name: str | None,
+    *,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str = "cpu",
+    pooling: str | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[Any, dict[str, Any]]:
+    """A model that makes vectors of texts or ranks them, and the options `similarity` and `rank` need with it.
+
+    sentence-transformers' models are loaded by that package unless a `pooling` asks for the bare
+    encoder; without a name it is the bundled model, with mean pooling.
+    """
+    if name is None:
+        warnings.warn(
+            f"No --model was named: {DEFAULT} with {pooling or 'mean'} pooling, which was not trained for this.",
+            CtxmixWarning,
+            stacklevel=2,
+        )
+        name, pooling = DEFAULT, pooling or "mean"
+    kind = None if pooling is not None else _sentence_kind(model_path(name))
+    if kind is not None and importlib.util.find_spec("sentence_transformers") is None:
+        missing = MissingDependencyError.of("sentence-transformers", "embeddings")
+        found = read_pooling(str(model_path(name)), local=False)
+        if (
+            kind != "SentenceTransformer"
+            or found is None
+            or found.further
+            or found.prompt
+            or found.mode not in MODES
+        ):
+            raise missing
+        warnings.warn(
+            f"{name} is read as a bare encoder with the pooling that its files name. {missing}",
+            CtxmixWarning,
+            stacklevel=2,
+        )
+        kind = None
+    if kind is None:
+        model, tokenizer = load(
+            name,
+            revision=revision,
+            dtype=dtype,
+            device=device,
+            lm_head=False,
+            trust_remote_code=trust_remote_code,
+        )
+        return model, {"pooling": pooling, "tokenizer": tokenizer}
+    import sentence_transformers
+
+    keywords: dict[str, Any] = {"model_kwargs": {DTYPE: getattr(torch, dtype)}} if dtype else {}
+    try:
+        return getattr(sentence_transformers, kind)(
+            str(model_path(name)),
+            revision=revision,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            **keywords,
+        ), {}
     except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
         raise InputError(f"Could not load the model {name!r}: {_first_line(error)}") from error
 
 
-def _loader(path: Any, revision: str | None, lm_head: bool) -> Any:
-    """The Auto class of the head the model was saved with; without a known one, the bare encoder."""
-    try:
-        named = transformers.AutoConfig.from_pretrained(path, revision=revision).architectures or []
-    except (OSError, ValueError):  # a pointer repository has no config
-        named = []
-    heads = {kind: cls for kind, cls in HEADS.items() if lm_head or kind != "ForMaskedLM"}
-    return next((cls for kind, cls in heads.items() if any(kind in item for item in named)), auto.AutoContextMixingModel)
+def _sentence_kind(path: str) -> str | None:
+    """The class of sentence-transformers that left these files; None for a model that is none of theirs."""
+    read = model_files(path, local=False)
+    named = (read("config_sentence_transformers.json") or {}).get("model_type")
+    if named in KINDS:
+        return str(named)
+    if read("modules.json") is not None:
+        return "SentenceTransformer"
+    config = read("config.json") or {}
+    heads = [str(head) for head in config.get("architectures") or []]
+    one = len(config.get("id2label") or {}) == 1 and any(
+        head.endswith("ForSequenceClassification") for head in heads
+    )
+    return "CrossEncoder" if one or "sentence_transformers" in config else None
 
 
 def load_asked(args: Any) -> tuple[Any, Any]:
     """The model of `--model --revision --dtype --device`."""
     quiet(args.debug)
-    return load(args.model, revision=args.revision, dtype=args.dtype, device=args.device)
+    return load(
+        args.model,
+        revision=args.revision,
+        dtype=args.dtype,
+        device=args.device,
+        trust_remote_code=args.trust_remote_code,
+    )
+
+
+def named_reader(model: Any, reader: Any) -> dict[str, Any]:
+    """What `load` gave beside the model, as `explain` and `attribute` take it."""
+    return {"tokenizer" if reads(model) == "text" else "processor": reader}
 
 
 def example_of(model: str, tokenizer: Any) -> str:
@@ -76,4 +203,6 @@ def example_of(model: str, tokenizer: Any) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )

@@ -2,64 +2,224 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.hub.pointers import add_to_model, remove_from_model
-from ctxmix_hf.instrumentation.requests import AfterCall, BeforeCall, EagerAfter, EagerBefore
-from ctxmix_hf.instrumentation.session import Instrumentation, attach, base_model, check_family, detach, instrumentation_of
-from ctxmix_hf.maps import ContextMixingMap
-from ctxmix_hf.recipes import LayerMaps, compute_maps, resolve
+from ctxmix_hf.algebra.budget import Budget, available, size_in_words
+from ctxmix_hf.errors import OptionError
+from ctxmix_hf.instrumentation.awake import keeps_modes
+from ctxmix_hf.instrumentation.requests import EagerCall, RecordedCall
+from ctxmix_hf.instrumentation.session import (
+    Instrumentation,
+    attach,
+    base_model,
+    check_family,
+    declared_layers,
+    detach,
+    instrumentation_of,
+    unwrapped,
+)
+from ctxmix_hf.recipes import (
+    LayerMaps,
+    LayerRows,
+    Wanted,
+    compute_maps,
+    methods_to_json,
+    resolve,
+    rows_of_maps,
+)
 from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.registry import VIEWS
+from ctxmix_hf.sparse import LayerTops, sparse
 
+CHECKED_FROM = 1024  # tokens: shorter maps fit anywhere
+ROWS = "attention_rollout, the norm family, globenc or alti"
 Model = TypeVar("Model", bound=nn.Module)
+CONFIG_KEY = "context_mixing"  # default methods ride in the model's own config.json
+
+
+class PushToHub:
+    """`model.push_to_hub` of an instrumented model. An attribute of the instance: copied, pickled
+    and removed with it; the Hub's code is imported when it is called.
+    """
+
+    def __init__(self, model: Any, owner: Instrumentation, methods: Any = None) -> None:
+        self.model, self.owner, self.methods = model, owner, methods
+
+    def __call__(self, repo_id: str, **options: Any) -> str:
+        """Push a pointer to the base model; the commit's 40-hex sha.
+
+        Args:
+            repo_id: The repository, made if it is not there.
+            options: `include_weights=True` pushes the model itself; `methods` (else those given to
+                `instrument`), `tokenizer`, `private`, `token`, `revision` (a branch), `base_revision`,
+                `commit_message`, `license`, `endpoint`; anything else goes to `save_pretrained`.
+        """
+        push = VIEWS.get("model.push")
+        return push(self.model, self.methods, self.owner.revision, repo_id, **options)  # type: ignore[no-any-return]
+
+
+def write_methods(config: Any, value: Any) -> None:
+    """The default methods in a model's config, or nothing."""
+    if value is not None:
+        setattr(config, CONFIG_KEY, value)
+    elif hasattr(config, CONFIG_KEY):
+        delattr(config, CONFIG_KEY)
 
 
 class MapsOfCall:
     """What `output_context_mixing=` returns; a `cache` (a `MapStore`) gives what it has."""
 
-    def gather(self, methods: Any, options: dict[str, Any]) -> LayerMaps | None:
+    def gather(
+        self, methods: Any, options: dict[str, Any]
+    ) -> LayerMaps | LayerRows | LayerTops | None:
         """Layer by layer during the forward pass, where no method needs the whole record."""
-        recipes = resolve(methods)
-        if options.get("cache") is not None or not all(recipe.method.layer_by_layer for recipe in recipes.values()):
+        recipes, wanted = resolve(methods), Wanted.asked(options)
+        if options.get("cache") is not None or not all(
+            recipe.method.layer_by_layer for recipe in recipes.values()
+        ):
             return None
-        return LayerMaps(recipes, Budget.of(options.get("max_memory")))
+        budget = Budget.of(options.get("max_memory"))
+        if wanted is None:
+            return LayerMaps(recipes, budget)
+        if wanted.top_k is not None:
+            rolls = all(recipe.aggregation == "rollout" for recipe in recipes.values())
+            return LayerTops(recipes, budget, wanted) if rolls else None
+        joins = all(recipe.aggregation != "flow" for recipe in recipes.values())
+        return LayerRows(recipes, budget, wanted) if joins else None
 
-    def of_record(self, record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
+    def of_record(
+        self, record: ModelRecord, methods: Any, options: dict[str, Any], output: Any = None
+    ) -> dict[str, Any]:
+        wanted = Wanted.asked(options)
         if options.get("cache") is not None:
-            return options["cache"].maps_of_call(record, methods, options)  # type: ignore[no-any-return]
-        return compute_maps(record, methods, options.get("max_memory"))
+            maps = options["cache"].maps_of_call(record, methods, options)
+        else:
+            maps = compute_maps(record, methods, options.get("max_memory"))
+        if wanted is not None and wanted.top_k is not None:
+            return {
+                key: sparse(wanted.named(made, output), wanted.top_k) for key, made in maps.items()
+            }
+        return maps if wanted is None else rows_of_maps(maps, wanted, output)
+
+    def check(self, base: Any, x: Tensor, methods: Any, options: dict[str, Any]) -> None:
+        """Whole maps of a long input are refused where they would not fit into memory, with what can be had."""
+        wanted = Wanted.asked(options)
+        config, recipes = base.config, resolve(methods)
+        depth = getattr(config, "num_hidden_layers", None)
+        if x.is_floating_point() or x.dim() != 2 or not isinstance(depth, int):
+            return
+        rows = self.gather(methods, options)
+        if isinstance(rows, LayerRows) and rows.defers:
+            return
+        batch, tokens = x.shape
+        if tokens < CHECKED_FROM:
+            return
+        each = batch * depth * tokens * tokens * max(4, base.dtype.itemsize)
+        shape = f"[{depth}, {tokens}, {tokens}]"
+        kept = 2 * len(recipes)  # within the layers and from the input
+        if isinstance(
+            rows, LayerTops
+        ):  # a layer's map, its product with those below, and both in work
+            each, shape, kept = each // depth, f"[{tokens}, {tokens}]", 4 * len(recipes)
+        if rows is None:  # the whole record, attention of every head among it
+            kept += int(getattr(config, "num_attention_heads", 1))
+        free = available()
+        if free is None or each * kept <= free:
+            return
+        name = next(iter(recipes))
+        offer = (
+            "ask for rows (explain(..., target=...), targets=[...] in a model call), top_k=8 or "
+            f"segments='sentences' of {ROWS}, or split the text"
+            if (wanted is not None and wanted.top_k is None) or rows is None
+            else "ask for target=... (targets=[...] in a model call), "
+            f"{'' if wanted else 'top_k=8 '}or segments='sentences', which need no whole map, or split the text"
+        )
+        raise OptionError(
+            f"{name} at this length: {shape} would take {size_in_words(each)} for one set of "
+            f"maps and {size_in_words(each * kept)} in all, {size_in_words(free)} are free: {offer}."
+        )
 
 
-def instrument(model: Model, tokenizer: Any = None, methods: Any = None) -> Model:
+@keeps_modes
+def instrument(
+    model: Model,
+    tokenizer: Any = None,
+    methods: Any = None,
+    *,
+    layers: Iterable[str | nn.Module] | None = None,
+) -> Model:
     """Teach a loaded transformers model `output_decomposition=` and `output_context_mixing=`, in place.
 
-    Same object, same class, same ordinary outputs. `methods` are what `output_context_mixing=True` means later;
-    `tokenizer` names the tokens of maps (found beside the weights where it is not given).
+    Args:
+        model: A transformers model as it was loaded, a PEFT or compiled wrapper of one, or a model of
+            sentence-transformers.
+        tokenizer: Names the tokens of maps; found beside the weights where it is not given.
+        methods: What `output_context_mixing=True` means later.
+        layers: The model's layers, as dotted names or modules, where they cannot be found: they are
+            looked for among the members of module lists. What each layer does is still found by numbers.
+
+    Returns:
+        The same object, of the same class, with the same ordinary outputs.
+
+    Raises:
+        NotATransformersModelError: It is something else.
+        UnsupportedModelError: Its family cannot be decomposed, or no layers were found.
+        OptionError: `layers` names no module of the model, or `methods` no method.
+
+    Example:
+        >>> model = cm.instrument(AutoModel.from_pretrained("any/encoder"))
+        >>> odd = cm.instrument(my_model, layers=["lower_block", "upper_block"])
     """
     base = base_model(model)
-    top: Any = getattr(model, "_orig_mod", model)
-    check_family(base)
+    top: Any = unwrapped(model)
+    tokenizer = tokenizer or (
+        getattr(model, "tokenizer", None)
+        if isinstance(top, PreTrainedModel) and top is not model
+        else None
+    )
+    check_family(base, declared=layers is not None)
+    declared = None if layers is None else declared_layers(base, layers)
     if methods is not None:
         resolve(methods)
-    if instrumentation_of(top) is not None:
-        detach(model)
-    owner = Instrumentation(base.config.model_type, base.dtype, tokenizer=tokenizer, source=base.config._name_or_path or None)
-    maps = MapsOfCall()
-    attach(top, BeforeCall(owner, maps, methods), AfterCall(owner, maps))
-    if top is not model:  # a compiled wrapper
-        model.register_forward_pre_hook(EagerBefore(owner), with_kwargs=True)
-        model.register_forward_hook(EagerAfter(owner), always_call=True)
-    add_to_model(top, methods)
+    if (before := instrumentation_of(top)) is not None:
+        _take_off(model, before)
+    owner = Instrumentation(
+        base.config.model_type,
+        base.dtype,
+        tokenizer=tokenizer,
+        source=base.config._name_or_path or None,
+    )
+    try:
+        attach(top, owner, RecordedCall(top, owner, MapsOfCall(), methods), declared)
+        if hasattr(model, "_orig_mod"):  # a compiled wrapper
+            model.__dict__["_call_impl"] = EagerCall(model, owner)
+        top.push_to_hub = PushToHub(top, owner, methods)
+        if methods is not None:
+            write_methods(base.config, {"methods": methods_to_json(methods)})
+    except BaseException:  # Ctrl-C among them: all of it or nothing
+        _take_off(model, owner)
+        raise
     return model
 
 
 def uninstrument(model: Model) -> Model:
     """Take everything `instrument` added away again."""
     base_model(model)
-    top: Any = getattr(model, "_orig_mod", model)
-    detach(model)
-    remove_from_model(top)
+    owner = instrumentation_of(unwrapped(model))
+    if owner is not None:
+        _take_off(model, owner)
     return model
+
+
+def _take_off(model: nn.Module, owner: Instrumentation) -> None:
+    top: Any = unwrapped(model)
+    if isinstance(top.__dict__.get("push_to_hub"), PushToHub):
+        del top.__dict__["push_to_hub"]
+        write_methods(base_model(top).config, None)
+    detach(top, owner)
+    if top is not model:  # a compiled wrapper, a SentenceTransformer
+        model.__dict__.pop("_call_impl", None)

@@ -26,7 +26,9 @@ def extended_class(cls: type) -> type:
     here = sys.modules[__name__].__dict__
     if name not in here:
         fields = [(field, Any, dataclasses.field(default=None)) for field in FIELDS]
-        here[name] = dataclasses.make_dataclass(name, fields, bases=(cls,), namespace={"__module__": __name__, "__doc__": cls.__doc__})
+        here[name] = dataclasses.make_dataclass(
+            name, fields, bases=(cls,), namespace={"__module__": __name__, "__doc__": cls.__doc__}
+        )
     made = here[name]
     assert isinstance(made, type)
     return made
@@ -36,7 +38,9 @@ def __getattr__(name: str) -> Any:
     """Unpickling in a fresh process asks for a class that has not been made yet."""
     if name.startswith(PREFIX) and _SEPARATOR in name:
         base, module = name.removeprefix(PREFIX).split(_SEPARATOR)
-        return extended_class(getattr(importlib.import_module(module.replace("__dot__", ".")), base))
+        return extended_class(
+            getattr(importlib.import_module(module.replace("__dot__", ".")), base)
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

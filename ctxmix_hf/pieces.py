@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+
+def _nothing_like(vectors: Tensor) -> Tensor:
+    """Zeros of this shape that take no memory."""
+    return vectors.new_zeros(()).expand(vectors.shape)
+
 
 Order = Literal["post", "pre", "sandwich", "parallel"]
 
@@ -31,6 +37,19 @@ class NormState:
         if self.kind == "layer":
             return (self.input.var(dim=-1, correction=0, keepdim=True) + self.eps).sqrt()
         return (self.input.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
+
+    def rows(self, targets: slice) -> NormState:
+        """The same norm of some targets."""
+        made = replace(self, input=self.input[:, targets])
+        if "deviation" in self.__dict__:
+            made.__dict__["deviation"] = self.deviation[:, targets]
+        return made
+
+    def slim(self) -> NormState:
+        """Its statistics without the vectors they were taken from."""
+        made = replace(self, input=_nothing_like(self.input))
+        made.__dict__["deviation"] = self.deviation
+        return made
 
     def centre(self, vectors: Tensor) -> Tensor:
         return vectors - vectors.mean(dim=-1, keepdim=True) if self.kind == "layer" else vectors
@@ -74,7 +93,9 @@ class FeedForward:
 
     def __call__(self, x: Tensor) -> Tensor:
         inner = torch.nn.functional.linear(x, *self.inner)
-        return self.from_hidden(inner, None if self.gate is None else torch.nn.functional.linear(x, *self.gate))
+        return self.from_hidden(
+            inner, None if self.gate is None else torch.nn.functional.linear(x, *self.gate)
+        )
 
 
 @dataclass(frozen=True)
@@ -100,6 +121,37 @@ class Block:
     feed_forward: FeedForward | None = None  # None where its shape was not recognised
     rounds: bool = False  # a norm inside computes in float32 whatever the model's precision is
 
+    def rows(self, targets: slice) -> Block:
+        """The same block of some targets."""
+        cut = lambda norm: None if norm is None else norm.rows(targets)
+        return replace(
+            self,
+            residual=self.residual[:, targets],
+            before_norm=self.before_norm[:, targets],
+            output=self.output[:, targets],
+            branch_norm=cut(self.branch_norm),
+            norm1=cut(self.norm1),
+            tail=tuple(norm.rows(targets) for norm in self.tail),
+            ffn_input_norm=None,
+            ffn_output_norm=None,
+            feed_forward=None,
+        )
+
+    def slim(self) -> Block:
+        """What the lengths of parts need: the residual and the norms' statistics; the sums are left out."""
+        cut = lambda norm: None if norm is None else norm.slim()
+        return replace(
+            self,
+            before_norm=_nothing_like(self.before_norm),
+            output=_nothing_like(self.output),
+            branch_norm=cut(self.branch_norm),
+            norm1=cut(self.norm1),
+            tail=tuple(norm.slim() for norm in self.tail),
+            ffn_input_norm=None,
+            ffn_output_norm=None,
+            feed_forward=None,
+        )
+
 
 @dataclass(frozen=True)
 class AttentionInputs:
@@ -110,6 +162,15 @@ class AttentionInputs:
     value: tuple[Tensor, Tensor | None]
     input_norm: NormState | None  # pre-LN's norm between the tokens and the projections
     scaling: float
+
+
+@dataclass(frozen=True)
+class ValueMap:
+    """Values as an affine function of their own token: `V[h, j] = weight[h] norm?(x_j) + bias[h]`."""
+
+    weight: Tensor  # Wv [H, E, D]
+    bias: Tensor  # [H, 1, E], zeros without one
+    input_norm: NormState | None  # pre-LN's norm between the tokens and the projection
 
 
 class Replay(Protocol):

@@ -1,4 +1,4 @@
-"""What one forward pass left behind: a `ModelRecord` of `LayerRecord`s (METHODS.md 0.2 and 0.3).
+"""What one forward pass left behind: a `ModelRecord` of `LayerRecord`s (the notation is that of docs/methods/index.md).
 
 Letters: B batch, L layers, H heads, T tokens, E head size, D hidden size. Tensors are float32 or float64 (half
 precision is widened), detached unless a graph was asked for, and always `[B, T, ...]` whatever the family's layout.
@@ -15,12 +15,27 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.algebra.gram import slices
+from ctxmix_hf.algebra.rows import BlockAttention, shifted_identity
+from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import UnsupportedMethodError
-from ctxmix_hf.pieces import AttentionInputs, Block, FeedForward, NormState, Parts, Replay
+from ctxmix_hf.pieces import AttentionInputs, Block, FeedForward, NormState, Parts, Replay, ValueMap
 from ctxmix_hf.tokens import Tokens, numbered
 
-__all__ = ["STAGES", "AttentionInputs", "Block", "Check", "FeedForward", "LayerRecord", "ModelRecord", "NormState", "Parts",
-           "Replay", "Stage", "decompose"]  # fmt: skip
+__all__ = [
+    "STAGES",
+    "AttentionInputs",
+    "Block",
+    "Check",
+    "FeedForward",
+    "LayerRecord",
+    "ModelRecord",
+    "NormState",
+    "Parts",
+    "Replay",
+    "Stage",
+    "ValueMap",
+    "decompose",
+]
 
 Stage = Literal["attention", "residual", "norm1", "norm2"]
 STAGES: tuple[Stage, ...] = ("attention", "residual", "norm1", "norm2")
@@ -41,18 +56,129 @@ class LayerRecord:
     replay: Replay | None = None
     level2: Block | None = None
     why_not: str = ""  # the reason where level2 is None
+    # a decomposition was found and refuted: also a record without its numbers knows that
+    refused: bool = False
+    mixing: str = ""  # what moves information between tokens inside the layer, beside the attention
+    mixing_before: str = ""  # the same of what stands between the layer below and this one
     attention_inputs: AttentionInputs | None = None
-    shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what several methods of one call use
-    asked: tuple[Any, ...] = ()  # the methods of the running call: what they share can be made in one walk
+    # [H, 1, E]: what every value holds whatever its token; zeros without a bias, None: not found
+    value_bias: Tensor | None = None
+    value_map: ValueMap | None = None  # None: not found, or nobody asked
+    shared: dict[Any, Any] = field(
+        default_factory=dict, repr=False
+    )  # what several methods of one call use
+    asked: tuple[
+        Any, ...
+    ] = ()  # the methods of the running call: what they share can be made in one walk
+    deferred: BlockAttention | None = None  # makes rows of `attention`, which then holds no numbers
+    whole: LayerRecord | None = field(default=None, repr=False)  # the layer these rows are of
+    first_target: int = 0  # where the rows and columns of `attention` stand in the whole layer
+    first_source: int = 0
+
+    @property
+    def number(self) -> int:
+        """As people count: the first layer is 1."""
+        return layer_number(self.index)
+
+    @property
+    def title(self) -> str:
+        """As sentences name it: `Layer 3 (encoder.layer.2)`, counted from 1; `index` is its place
+        in the record, from 0.
+        """
+        return f"Layer {self.number} ({self.name})"
 
     @property
     def block(self) -> Block:
         if self.level2 is None:
-            raise UnsupportedMethodError(
-                f"Layer {self.index} ({self.name}) has no exact decomposition: {self.why_not} "
-                "Methods that need none: attention, attention_rollout, attention_flow, effective_attention, value_zeroing, hta."
-            )
+            raise self.no_block()
         return self.level2
+
+    def no_block(self) -> UnsupportedMethodError:
+        return UnsupportedMethodError(
+            f"{self.title} has no exact decomposition: {self.why_not} "
+            "Methods that need none: attention, attention_rollout, attention_flow, "
+            "effective_attention, value_zeroing, hta."
+        )
+
+    def refuse(self, why: str) -> None:
+        """The decomposition that was found is none: nothing computed from it may be read."""
+        self.level2, self.why_not, self.refused = None, why, True
+        self.shared.clear()
+
+    # ---- some rows of a layer ---------------------------------------------------------------------------------
+    def rows(self, targets: slice, everywhere: bool = False) -> LayerRecord:
+        """The same layer for some targets: attention `[B, H, targets, sources]`, sources those they can attend to
+        (or, `everywhere`, all). What does not depend on the targets stays with the whole layer.
+        """
+        tokens = self.mask.shape[1]
+        whole = slice(0, tokens)
+        if self.deferred is None:
+            sources, attention = whole, self.attention[:, :, targets]
+        else:
+            sources = whole if everywhere else self.deferred.reach(targets)
+            attention = self.deferred.rows(targets, sources)
+            if not bool(self.mask[:, targets].all()):
+                attention.mul_(self.mask[:, None, targets, None])
+        return replace(
+            self,
+            layer_input=self.layer_input[:, targets],
+            attention=attention,
+            values=self.values[:, :, sources],
+            output=self.output[:, targets],
+            mask=self.mask[:, targets],
+            replay=None,
+            level2=None if self.level2 is None else self.level2.rows(targets),
+            shared={},
+            deferred=None,
+            whole=self,
+            first_target=targets.start,
+            first_source=sources.start,
+        )
+
+    @property
+    def targets(self) -> slice:
+        """Which tokens the rows of `attention` are."""
+        return slice(self.first_target, self.first_target + self.attention.shape[-2])
+
+    @property
+    def sources(self) -> slice:
+        """Which tokens the columns of `attention` are."""
+        return slice(self.first_source, self.first_source + self.attention.shape[-1])
+
+    @property
+    def offset(self) -> int:
+        """Column of the first row's own token."""
+        return self.first_target - self.first_source
+
+    @property
+    def source_mask(self) -> Tensor:
+        """`[B, sources]`."""
+        return self.mask if self.whole is None else self.whole.mask[:, self.sources]
+
+    @property
+    def head_vectors(self) -> Tensor:
+        """F `[B, H, sources, D]`: every value behind the output projection."""
+        layer = self if self.whole is None else self.whole
+        made = layer.once("head_vectors", lambda: layer.values @ layer.block.projection)
+        return made if self.whole is None else made[:, :, self.sources]  # type: ignore[no-any-return]
+
+    def identity(self) -> Tensor:
+        """`[targets, sources]`: 1 where a row meets its own token."""
+        rows, columns = self.attention.shape[-2:]
+        return shifted_identity(rows, columns, self.offset, self.attention)
+
+    def slim(self, needs: str, totals: bool) -> LayerRecord:
+        """What rows of methods with these needs are made from, and nothing else: linear in T."""
+        kept = replace(self, replay=None, shared={}, attention_inputs=None, value_map=None)
+        if needs == "block" and totals:
+            return kept
+        kept = replace(
+            kept,
+            layer_input=self.layer_input.to("meta"),
+            output=self.output.to("meta"),
+            level2=self.block.slim() if needs == "block" else None,
+        )
+        return replace(kept, values=self.values.to("meta")) if needs == "attention" else kept
 
     @property
     def context(self) -> Tensor:
@@ -71,10 +197,14 @@ class LayerRecord:
 
     def parts(self, stage: Stage) -> Parts:
         """The decomposition at a stage, without any `[T, T, D]` tensor."""
+        if self.level2 is None:
+            raise self.no_block()
         return self.once(("parts", stage), lambda: decompose(self, stage))
 
     def vectors(self, stage: Stage, targets: slice | Sequence[int] = slice(None)) -> Tensor:
-        """z, zr, zt or xt of METHODS.md 0.3, `[B, targets, T, D]`: built when asked for, so ask for few targets."""
+        """z, zr, zt or xt of docs/methods/index.md, `[B, targets, T, D]`: built when asked for, so
+        ask for few targets.
+        """
         parts = self.parts(stage)
         chosen = torch.arange(self.attention.shape[2])[targets]
         built = torch.einsum("bhij,bhjd->bijd", self.attention[:, :, chosen], parts.heads)
@@ -86,21 +216,45 @@ class LayerRecord:
 
     def reconstruction_error(self, stage: Stage = "norm1") -> float:
         """max |sum of parts + constant - captured| over real tokens, relative to max(1, max |captured|)."""
+        layers = (self,) if self.deferred is None else map(self.rows, self.deferred.blocks())
+        gaps, sizes = zip(
+            *(layer._reconstruction(stage) for layer in layers if bool(layer.mask.any()))
+        )
+        return max(gaps) / max(1.0, *sizes)
+
+    def _reconstruction(self, stage: Stage) -> tuple[float, float]:
+        """(max |sum of parts + constant - captured|, max |captured|) over real tokens."""
         parts = self.parts(stage)
         rebuilt = (self.attention @ parts.heads).sum(dim=1)
         rebuilt = rebuilt if parts.scale is None else rebuilt * parts.scale
         rebuilt = rebuilt + parts.constant + (0 if parts.own is None else parts.own)
-        gap = (rebuilt - parts.total)[self.mask].abs().max()
-        return float(gap / parts.total[self.mask].abs().max().clamp(min=1.0))
+        gap = (rebuilt - parts.total)[self.mask].detach().abs().max()
+        return float(gap), float(parts.total[self.mask].detach().abs().max())
 
     def outline(self) -> LayerRecord:
         """Name and shapes without the numbers, for a call that has taken what it wanted already."""
-        empty = {name: getattr(self, name).to("meta") for name in ("layer_input", "attention", "values", "output")}
-        return LayerRecord(self.index, self.name, **empty, mask=self.mask, path=self.path)
+        empty = {
+            name: getattr(self, name).to("meta")
+            for name in ("layer_input", "attention", "values", "output")
+        }
+        return LayerRecord(
+            self.index,
+            self.name,
+            **empty,
+            mask=self.mask,
+            path=self.path,
+            why_not=self.why_not,
+            refused=self.refused,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickled record keeps its tensors, not the model behind its replay."""
-        return {**self.__dict__, "replay": None, "shared": {}, "level2": _without_functions(self.level2)}
+        return {
+            **self.__dict__,
+            "replay": None,
+            "shared": {},
+            "level2": _without_functions(self.level2),
+        }
 
 
 def _without_functions(block: Block | None) -> Block | None:
@@ -108,17 +262,31 @@ def _without_functions(block: Block | None) -> Block | None:
 
 
 def decompose(record: LayerRecord, stage: Stage) -> Parts:
-    """METHODS.md 0.3: heads, residual and norms as parts of one vector per target; each stage starts from the one before."""
+    """Heads, residual and norms as parts of one vector per target; each stage
+    starts from the one before.
+    """
     block = record.block
     if stage == "attention":
-        heads = record.once("head_vectors", lambda: record.values @ block.projection)  # F [B, H, T, D]
+        heads = record.head_vectors  # F [B, H, T, D]
         bias = torch.zeros(()) if block.projection_bias is None else block.projection_bias
         total = block.before_norm - block.residual
-        parts = Parts(heads, _diagonal(record.attention, heads), total, lambda: bias.to(total).expand_as(total))
-        return parts if block.branch_norm is None else _through_norm(parts, block.branch_norm, total)
+        parts = Parts(
+            heads,
+            _diagonal(record.attention, heads, record.offset),
+            total,
+            lambda: bias.to(total).expand_as(total),
+        )
+        return (
+            parts if block.branch_norm is None else _through_norm(parts, block.branch_norm, total)
+        )
     parts = record.parts(STAGES[STAGES.index(stage) - 1])
     if stage == "residual":
-        return replace(parts, diagonal=parts.diagonal + block.residual, total=block.before_norm, make_own=lambda: block.residual)
+        return replace(
+            parts,
+            diagonal=parts.diagonal + block.residual,
+            total=block.before_norm,
+            make_own=lambda: block.residual,
+        )
     if stage == "norm1":
         return parts if block.norm1 is None else _through_norm(parts, block.norm1, block.output)
     for i, norm in enumerate(block.tail):
@@ -128,11 +296,14 @@ def decompose(record: LayerRecord, stage: Stage) -> Parts:
     return _with_the_rest(parts, record.output) if not block.tail and block.tail_complete else parts
 
 
-def _diagonal(attention: Tensor, heads: Tensor) -> Tensor:
-    """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`."""
-    weights = attention.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)  # [B, H, T, 1]
+def _diagonal(attention: Tensor, heads: Tensor, offset: int = 0) -> Tensor:
+    """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`; `offset` is the column of the first row's own token."""
+    weights = attention.diagonal(offset, dim1=-2, dim2=-1).unsqueeze(-1)  # [B, H, T, 1]
+    heads = heads[:, :, offset : offset + weights.shape[2]]
     chunks = slices(heads.shape[2], heads[:, :, :1].numel() * heads.element_size())
-    return torch.cat([(heads[:, :, chunk] * weights[:, :, chunk]).sum(dim=1) for chunk in chunks], dim=1)
+    return torch.cat(
+        [(heads[:, :, chunk] * weights[:, :, chunk]).sum(dim=1) for chunk in chunks], dim=1
+    )
 
 
 def _with_the_rest(parts: Parts, total: Tensor) -> Parts:
@@ -161,7 +332,9 @@ def _through_norm(parts: Parts, norm: NormState, total: Tensor) -> Parts:
 class Check:
     """The proof a record carries."""
 
-    worst_error: float | None  # relative reconstruction error over layers; None where nothing is decomposed
+    worst_error: (
+        float | None
+    )  # relative reconstruction error over layers; None where nothing is decomposed
     precision: str  # dtype the statistics were taken in, and the model's own
     path: str  # sdpa, eager or mixed
     layers: int
@@ -169,7 +342,11 @@ class Check:
     padding: bool  # True where the batch holds padding
 
     def __str__(self) -> str:
-        error = "no decomposition" if self.worst_error is None else f"worst error {self.worst_error:.1e}"
+        error = (
+            "no decomposition"
+            if self.worst_error is None
+            else f"worst error {self.worst_error:.1e}"
+        )
         padded = "padded batch" if self.padding else "no padding"
         return f"{error}; {self.precision}; {self.path}; {self.exact_layers}/{self.layers} layers decomposed; {padded}"
 
@@ -183,9 +360,14 @@ class ModelRecord(Sequence[LayerRecord]):
     input_ids: Tensor | None  # [B, T] where the model reads ids
     causal: bool
     model_dtype: torch.dtype
-    embedding_sum: Tensor | None = None  # what enters the embedding norm [B, T, D_emb]; None where there is none
+    # [B, T - 1]: which patch each token shows, where the model shuffled them
+    patches: Tensor | None = None
+    # what enters the embedding norm [B, T, D_emb]; None where there is none
+    embedding_sum: Tensor | None = None
     replay: Any = field(default=None, repr=False)  # ModelReplay
-    origin: dict[str, Any] = field(default_factory=dict)  # model name, revision, layout: for maps and the Hub
+    origin: dict[str, Any] = field(
+        default_factory=dict
+    )  # model name, revision, layout: for maps and the Hub
     read_tokens: Callable[[ModelRecord], list[Tokens]] | None = field(default=None, repr=False)
 
     @overload
@@ -210,8 +392,19 @@ class ModelRecord(Sequence[LayerRecord]):
 
     @property
     def hidden_states(self) -> tuple[Tensor, ...]:
-        """e^0 ... e^L."""
-        return (self.layers[0].layer_input, *(layer.output for layer in self.layers))
+        """e^0 ... e^L: what enters each layer, and what leaves the last."""
+        return (*(layer.layer_input for layer in self.layers), self.layers[-1].output)
+
+    def approximate(self, needs: str) -> str:
+        """Why maps of methods that need this are approximate: something beside the attention mixes tokens."""
+        if needs == "model":  # the whole model is run again, whatever is in it
+            return ""
+        for layer in self.layers:
+            if layer.mixing_before:
+                return f"between layers {layer.number - 1} and {layer.number} {layer.mixing_before}"
+            if layer.mixing and needs != "layer":
+                return f"in layer {layer.number} {layer.mixing}"
+        return ""
 
     @cached_property
     def check(self) -> Check:
@@ -219,7 +412,11 @@ class ModelRecord(Sequence[LayerRecord]):
         for layer in self.layers:
             layer.release()
         used = self.layers[0].attention.dtype
-        own = "" if used == self.model_dtype else f", model in {str(self.model_dtype).removeprefix('torch.')}"
+        own = (
+            ""
+            if used == self.model_dtype
+            else f", model in {str(self.model_dtype).removeprefix('torch.')}"
+        )
         paths = {layer.path for layer in self.layers}
         return Check(
             worst_error=max(errors) if errors else None,

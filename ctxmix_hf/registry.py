@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ctxmix_hf.errors import OptionError, UnknownNameError
 
 Item = TypeVar("Item")
+
+DEFAULT_METHOD = "alti"
+"""The method where none is named: `explain`, `similarity`, the pipeline, the command line and the page."""
 
 
 class Registry(Generic[Item]):
@@ -45,3 +49,39 @@ class Registry(Generic[Item]):
 
     def names(self) -> list[str]:
         return list(self._items)
+
+
+class Views:
+    """`kind.view` -> the function that makes it, imported when it is first asked for.
+
+    A result knows what it can be asked for (its text, its page, its rows), not who draws or writes
+    it: `viz/` and `formats/` enter their functions here, and results look them up by name.
+    """
+
+    def __init__(self) -> None:
+        self._homes: dict[str, str] = {}
+        self._made: dict[str, Callable[..., Any]] = {}
+
+    def add(self, package: str, homes: dict[str, str]) -> None:
+        """Enter `"map.text": "terminal:map_text"`: module (below `package`) and function."""
+        self._homes |= {name: f"{package}.{home}" for name, home in homes.items()}
+
+    def get(self, name: str) -> Callable[..., Any]:
+        if name not in self._made:
+            if name not in self._homes:
+                kind, _, view = name.partition(".")
+                offered = [
+                    other.partition(".")[2] for other in self._homes if other.startswith(f"{kind}.")
+                ]
+                raise OptionError(
+                    f"A {kind} has no {view!r}: it can be had as {', '.join(sorted(offered)) or 'nothing'}."
+                )
+            module, _, function = self._homes[name].partition(":")
+            self._made[name] = getattr(importlib.import_module(module), function)
+        return self._made[name]
+
+    def names(self) -> list[str]:
+        return list(self._homes)
+
+
+VIEWS = Views()

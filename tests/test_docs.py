@@ -1,8 +1,9 @@
 """The documentation is true: it builds without a warning, its code runs, its commands exist, its differences apply.
 
-The blocks of a page share a namespace and run in order in an empty folder, offline; those of hub.md push to a Hub on the loopback
-address. A block below `<!-- not run: reason -->` is only read. Lines that call `ctxmix` must be understood by its parser, and those that
-are quick and need no network run. README's other Python blocks run in test_readme.py.
+The blocks of a page share a namespace and run in order in an empty folder, offline; those of hub.md
+push to a Hub on the loopback address. A block below `<!-- not run: reason -->` is only read. Lines
+that call `ctxmix` must be understood by its parser, and those that are quick and need no network
+run. README's other Python blocks run in test_readme.py.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from ctxmix_hf.cli import main
 from ctxmix_hf.cli.parser import build_parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+}
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ON_A_HUB = "docs/hub.md"
 USER = "tester"  # of the Hub on the loopback address
@@ -54,7 +58,10 @@ class Block(NamedTuple):
 def blocks(page: str, *languages: str) -> list[Block]:
     """Fenced blocks of these languages, in order."""
     pattern = r"(<!-- not run: [^>]+ -->\n)?^```(\w+)\n(.*?)^```"
-    found = [Block(lang, code, not mark) for mark, lang, code in re.findall(pattern, page, flags=re.DOTALL | re.MULTILINE)]
+    found = [
+        Block(lang, code, not mark)
+        for mark, lang, code in re.findall(pattern, page, flags=re.DOTALL | re.MULTILINE)
+    ]
     return [block for block in found if block.language in languages]
 
 
@@ -86,7 +93,9 @@ def run(page: str, name: str) -> None:
             exec(compile(block.code, name, "exec"), space)
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != ON_A_HUB and blocks(PAGES[name], "python")])
+@pytest.mark.parametrize(
+    "name", [name for name in PAGES if name != ON_A_HUB and blocks(PAGES[name], "python")]
+)
 def test_python_of_a_page_runs(name: str, empty_folder: Path) -> None:
     run(PAGES[name], name)
 
@@ -98,30 +107,53 @@ def test_example_of_a_method_page_runs(info: Any, empty_folder: Path) -> None:
     run(page, info.name)
 
 
-@pytest.mark.parametrize(("page", "repos"), [(PAGES[ON_A_HUB], 2), (README, 1)], ids=["hub.md", "README.md"])
+@pytest.mark.parametrize(
+    ("page", "repos"), [(PAGES[ON_A_HUB], 2), (README, 1)], ids=["hub.md", "README.md"]
+)
 def test_hub_code_runs_on_a_hub(page: str, repos: int, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the loopback Hub needs the demo extra")
     from tests.hub.loopback import LoopbackHub
 
-    wanted = [block.code for block in blocks(page, "python") if block.run and (page is not README or "push_to_hub(" in block.code)]
+    wanted = [
+        block.code
+        for block in blocks(page, "python")
+        if block.run and (page is not README or "push_to_hub(" in block.code)
+    ]
     code = "\n".join(wanted).replace('"me/', f'"{USER}/')
     with LoopbackHub(tmp_path / "server") as server:
         work = tmp_path / "work"
         work.mkdir()
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=work, env=hub_environment(server, tmp_path), capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", code],
+            cwd=work,
+            env=hub_environment(server, tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert len(server.repos) == repos
 
 
 def hub_environment(server: Any, folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HF_", "TRANSFORMERS_"))
+    }
     return kept | {
-        "HF_ENDPOINT": server.url, "HF_TOKEN": server.token, "HF_HOME": str(folder / "hf_home"), "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-        "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost",
-    }  # fmt: skip
+        "HF_ENDPOINT": server.url,
+        "HF_TOKEN": server.token,
+        "HF_HOME": str(folder / "hf_home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
 
 
 # ---- the command line -------------------------------------------------------------------------------------------
@@ -135,14 +167,24 @@ def test_commands_are_understood(name: str) -> None:
 
 
 def offline(words: list[str]) -> bool:
-    """Quick and without a network: no Hub, no server, no corpus, no other model than those in the box."""
+    """Quick and without a network: no Hub, no server, no corpus, no other model than the bundled ones."""
     named = [word for flag, word in pairwise(words) if flag in ("--model", "--other-model")]
     named += words[1:2] if words[0] == "doctor" else []
-    return words[0] in ("explain", "compare", "methods", "models", "doctor") and all(name.startswith("ctxmix/") for name in named)
+    quick = ("explain", "ledger", "similarity", "compare", "methods", "models", "doctor")
+    return words[0] in quick and all(name.startswith("ctxmix/") for name in named)
 
 
-@pytest.mark.parametrize("name", [name for name, page in EVERYWHERE.items() if any(offline(words) for words, _ in commands(page))])
-def test_offline_commands_run(name: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, page in EVERYWHERE.items()
+        if any(offline(words) for words, _ in commands(page))
+    ],
+)
+def test_offline_commands_run(
+    name: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words, wanted in commands(EVERYWHERE[name]):
         if wanted and offline(words):
             assert main(words) == 0, (words, capsys.readouterr())
@@ -155,7 +197,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.importorskip(package, reason="the docs extra is not installed")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr[-3000:]
     return folder
 
@@ -175,7 +224,10 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_site_needs_nothing_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.html"):
-        fetched = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(?:https?:)?//([^/"]+)', path.read_text(encoding="utf-8"))
+        fetched = re.findall(
+            r'<(?:script|img|link)[^>]+(?:src|href)="(?:https?:)?//([^/"]+)',
+            path.read_text(encoding="utf-8"),
+        )
         assert not fetched, (path.name, fetched)
 
 
@@ -186,7 +238,10 @@ def test_tables_are_filled_in(site: Path) -> None:
 
 
 def test_few_blocks_are_not_run() -> None:
-    assert sum(not block.run for page in PAGES.values() for block in blocks(page, "python", "bash")) <= MOST_NOT_RUN
+    assert (
+        sum(not block.run for page in PAGES.values() for block in blocks(page, "python", "bash"))
+        <= MOST_NOT_RUN
+    )
 
 
 def test_pictures_exist() -> None:
@@ -208,16 +263,46 @@ def apply(difference: str, folder: Path, *options: str) -> None:
 
 def test_added_method_passes_its_tests(tmp_path: Path) -> None:
     for part in ("ctxmix_hf", "tests", "hub_cards"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "golden"))
+        shutil.copytree(
+            ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "golden")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     apply(differences()[0], tmp_path)
-    chosen = ["tests/test_longest.py", *(f"tests/contract/test_methods.py::test_maps[{family}]" for family in ("bert", "gpt2", "vit"))]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "HF_HUB_OFFLINE": "1", "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", *chosen]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    chosen = [
+        "tests/test_longest.py",
+        *(
+            f"tests/contract/test_methods.py::test_maps[{family}]"
+            for family in ("bert", "gpt2", "vit")
+        ),
+    ]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "HF_HUB_OFFLINE": "1",
+        "NUMBA_DISABLE_JIT": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *chosen,
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout[-3000:]
     listed = subprocess.run(
-        [sys.executable, "-m", "ctxmix_hf", "methods", "longest"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "ctxmix_hf", "methods", "longest"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert "the longest part takes all" in listed.stdout, listed.stderr
 

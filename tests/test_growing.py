@@ -21,7 +21,9 @@ def toy():
         """`1 / n` for every real source."""
 
         rows_sum_to_one = True
-        about = About("the same from everybody", "-", "1/n", "none", "attention", "nothing", "everything")
+        about = About(
+            "the same from everybody", "-", "1/n", "none", "attention", "nothing", "everything"
+        )
 
         def layer_map(self, layer, budget):
             real = layer.mask[:, None, :] & layer.mask[:, :, None]
@@ -34,14 +36,18 @@ def toy():
 def test_toy_method_is_everywhere(toy, capsys) -> None:
     model, inputs = zoo.build("bert")
     with torch.no_grad():
-        maps = cm.instrument(model)(**inputs, output_context_mixing=["toy_uniform", toy(), "toy_uniform+flow"]).context_mixing
+        maps = cm.instrument(model)(
+            **inputs, output_context_mixing=["toy_uniform", toy(), "toy_uniform+flow"]
+        ).context_mixing
     assert torch.allclose(maps["toy_uniform"].layers[0].sum(-1), torch.ones(2, 7))
     assert "toy_uniform" in {info.name for info in cm.list_methods()}
     from ctxmix_hf.cli import main
 
     assert main(["methods", "--json"]) == 0
     assert "toy_uniform" in capsys.readouterr().out
-    handlers = pytest.importorskip("ctxmix_hf.demo.handlers", reason="the demo extra is not installed")
+    handlers = pytest.importorskip(
+        "ctxmix_hf.demo.handlers", reason="the demo extra is not installed"
+    )
     assert "toy_uniform" in handlers.map_methods()
 
 

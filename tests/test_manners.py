@@ -12,11 +12,17 @@ import threading
 import pytest
 import torch
 from torch.utils import _pytree as pytree
-from transformers import AutoModel, AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification, BertModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+)
 
 import ctxmix_hf as cm
 from ctxmix_hf.errors import OptionError, RecordError
-from ctxmix_hf.instrumentation.recorder import ACTIVE
+from ctxmix_hf.instrumentation.awake import ACTIVE
 from ctxmix_hf.methods import METHODS
 from tests import zoo
 
@@ -37,7 +43,9 @@ def hooks(model: torch.nn.Module) -> int:
 
 
 def state(model: torch.nn.Module) -> tuple:
-    attributes = sorted((name, tuple(sorted(module.__dict__))) for name, module in model.named_modules())
+    attributes = sorted(
+        (name, tuple(sorted(module.__dict__))) for name, module in model.named_modules()
+    )
     return hooks(model), model.config.to_json_string(), attributes, type(model)
 
 
@@ -46,7 +54,15 @@ def test_same_object_class_and_outputs() -> None:
     with torch.no_grad():
         plain = model(**inputs, output_hidden_states=True, output_attentions=True)
         same = cm.instrument(model)
-        quiet, recorded = model(**inputs), model(**inputs, output_hidden_states=True, output_attentions=True, output_decomposition=True)
+        quiet, recorded = (
+            model(**inputs),
+            model(
+                **inputs,
+                output_hidden_states=True,
+                output_attentions=True,
+                output_decomposition=True,
+            ),
+        )
     assert same is model and type(model) is BertModel
     assert torch.equal(plain[0], quiet[0]) and torch.equal(plain[0], recorded[0])
     assert isinstance(recorded, type(plain))
@@ -65,7 +81,9 @@ def test_output_behaves_like_the_models_own() -> None:
         out = model(**inputs, output_decomposition=True, output_context_mixing="attention")
         as_tuple = model(**inputs, output_decomposition=True, return_dict=False)
         bare = model(**inputs, return_dict=False)
-    assert torch.equal(out[0], out.last_hidden_state) and torch.equal(out["last_hidden_state"], out[0])
+    assert torch.equal(out[0], out.last_hidden_state) and torch.equal(
+        out["last_hidden_state"], out[0]
+    )
     assert out.to_tuple()[-2] is out.decomposition
     first, *_ = out.to_tuple()
     assert torch.equal(first, out[0])
@@ -75,7 +93,9 @@ def test_output_behaves_like_the_models_own() -> None:
     assert type(again) is type(out) and again.decomposition is out.decomposition
     loaded = pickle.loads(pickle.dumps(out))
     assert torch.equal(loaded.decomposition[0].attention, out.decomposition[0].attention)
-    assert torch.equal(loaded.context_mixing["attention"].layers, out.context_mixing["attention"].layers)
+    assert torch.equal(
+        loaded.context_mixing["attention"].layers, out.context_mixing["attention"].layers
+    )
 
 
 def test_output_unpickles_in_a_fresh_process(tmp_path) -> None:
@@ -84,7 +104,10 @@ def test_output_unpickles_in_a_fresh_process(tmp_path) -> None:
         out = cm.instrument(model)(**inputs, output_decomposition=True)
     path = tmp_path / "out.pkl"
     path.write_bytes(pickle.dumps(out))
-    code = f"import pickle; o = pickle.load(open({str(path)!r}, 'rb')); print(len(o.decomposition), o.decomposition.check)"
+    code = (
+        f"import pickle; o = pickle.load(open({str(path)!r}, 'rb')); "
+        "print(len(o.decomposition), o.decomposition.check)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("2 ") and "layers decomposed" in done.stdout
 
@@ -115,7 +138,11 @@ def test_exception_inside_the_forward_is_cleaned_up() -> None:
 
 
 def test_two_instrumented_models_and_a_plain_one() -> None:
-    (one, inputs), (two, _), (plain, _) = zoo.build("bert", seed=0), zoo.build("bert", seed=1), zoo.build("bert", seed=0)
+    (one, inputs), (two, _), (plain, _) = (
+        zoo.build("bert", seed=0),
+        zoo.build("bert", seed=1),
+        zoo.build("bert", seed=0),
+    )
     cm.instrument(one)
     cm.instrument(two)
     with torch.no_grad():
@@ -123,6 +150,32 @@ def test_two_instrumented_models_and_a_plain_one() -> None:
         other = two(**inputs, output_decomposition=True)
         assert torch.equal(plain(**inputs)[0], first[0])
     assert not torch.equal(first.decomposition[0].attention, other.decomposition[0].attention)
+
+
+@pytest.mark.parametrize("family", ["openai-gpt", "xlm"])
+def test_models_that_share_a_module_do_not_undo_each_other(family: str) -> None:
+    """Their activation is one object for every model in the process: taking one model's hooks off
+    left the others deaf.
+    """
+    (first, inputs), (second, _) = zoo.build(family), zoo.build(family)
+    with torch.no_grad():
+        before = hooks(second)
+        expected = (
+            cm.instrument(first)(**inputs, output_context_mixing="value_zeroing")
+            .context_mixing["value_zeroing"]
+            .layers
+        )
+        installed = hooks(first)
+        cm.uninstrument(cm.instrument(second))
+        assert hooks(first) == installed
+        again = (
+            first(**inputs, output_context_mixing="value_zeroing")
+            .context_mixing["value_zeroing"]
+            .layers
+        )
+    assert torch.equal(expected, again)
+    cm.uninstrument(first)
+    assert hooks(second) == before
 
 
 def test_instrumenting_twice_is_instrumenting_once() -> None:
@@ -137,14 +190,21 @@ def test_threads_do_not_see_each_other() -> None:
     cm.instrument(model)
     ids = [inputs["input_ids"][:1, :7], inputs["input_ids"][1:, :5]]
     with torch.no_grad():
-        want = [model(input_ids=x, output_context_mixing="alti").context_mixing["alti"].layers for x in ids]
+        want = [
+            model(input_ids=x, output_context_mixing="alti").context_mixing["alti"].layers
+            for x in ids
+        ]
     wrong: list[str] = []
 
     def work(which: int) -> None:
         for i in range(150):
             k = (which + i) % 2
             with torch.no_grad():
-                got = model(input_ids=ids[k], output_context_mixing="alti").context_mixing["alti"].layers
+                got = (
+                    model(input_ids=ids[k], output_context_mixing="alti")
+                    .context_mixing["alti"]
+                    .layers
+                )
             if not torch.equal(got, want[k]):
                 wrong.append(f"{which} {i}")
 
@@ -162,7 +222,10 @@ def test_deepcopy_and_pickle_stay_instrumented() -> None:
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             got = other(**inputs, output_decomposition=True)
             assert torch.equal(got.decomposition[1].attention, want.decomposition[1].attention)
-            assert got.decomposition[0].replay.call.module is not want.decomposition[0].replay.call.module
+            assert (
+                got.decomposition[0].replay.call.module
+                is not want.decomposition[0].replay.call.module
+            )
             cm.uninstrument(other)
             assert hooks(other) == 0
         assert len(model(**inputs, output_decomposition=True).decomposition) == 2
@@ -176,11 +239,15 @@ def test_half_precision_is_approximate_and_says_so(dtype: torch.dtype) -> None:
     cm.instrument(model)
     with torch.no_grad():
         exact = model(**inputs, output_context_mixing=["alti", "globenc"])
-        half = model.to(dtype)(**inputs, output_context_mixing=["alti", "globenc"], output_decomposition=True)
+        half = model.to(dtype)(
+            **inputs, output_context_mixing=["alti", "globenc"], output_decomposition=True
+        )
     assert half.last_hidden_state.dtype == dtype
     assert half.decomposition[0].attention.dtype == torch.float32
     assert "model in" in half.decomposition.check.precision
-    assert (half.context_mixing["alti"].layers - exact.context_mixing["alti"].layers).abs().max() < 0.1
+    assert (
+        half.context_mixing["alti"].layers - exact.context_mixing["alti"].layers
+    ).abs().max() < 0.1
     assert {m.status for m in cm.verify(model, inputs).methods} == {"approximate"}
 
 
@@ -198,7 +265,9 @@ def test_inference_mode_and_checkpointing_configured() -> None:
     model.gradient_checkpointing_enable()
     cm.instrument(model)
     with torch.inference_mode():
-        out = model(**inputs, output_decomposition=True, output_context_mixing=["norm_enc", "value_zeroing"])
+        out = model(
+            **inputs, output_decomposition=True, output_context_mixing=["norm_enc", "value_zeroing"]
+        )
     assert out.decomposition.check.worst_error < 1e-5
 
 
@@ -206,11 +275,22 @@ def test_gradients_only_on_request() -> None:
     model, inputs = tiny()
     cm.instrument(model)
     held = model(**inputs, output_decomposition=True, output_context_mixing="norm_resln")
-    assert not held.decomposition[0].attention.requires_grad and not held.context_mixing["norm_resln"].layers.requires_grad
-    names = [name for name in METHODS if METHODS.get(name).differentiable and METHODS.get(name).kind == "layer"]
+    assert (
+        not held.decomposition[0].attention.requires_grad
+        and not held.context_mixing["norm_resln"].layers.requires_grad
+    )
+    names = [
+        name
+        for name in METHODS
+        if METHODS.get(name).differentiable and METHODS.get(name).kind == "layer"
+    ]
     for name in names:
         model.zero_grad()
-        kept = model(**inputs, output_context_mixing=name, create_graph=True).context_mixing[name].layers
+        kept = (
+            model(**inputs, output_context_mixing=name, create_graph=True)
+            .context_mixing[name]
+            .layers
+        )
         (kept * torch.rand(kept.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
         grad = model.encoder.layer[0].attention.self.query.weight.grad
         assert torch.isfinite(grad).all() and grad.abs().max() > 0, name
@@ -229,7 +309,13 @@ def test_train_mode_is_refused() -> None:
 def test_lora_uses_the_effective_weights() -> None:
     peft = pytest.importorskip("peft")
     base, inputs = tiny(torch.float64)
-    model = peft.get_peft_model(base, peft.LoraConfig(target_modules=["value", "dense"], r=4, init_lora_weights=False)).double().eval()
+    model = (
+        peft.get_peft_model(
+            base, peft.LoraConfig(target_modules=["value", "dense"], r=4, init_lora_weights=False)
+        )
+        .double()
+        .eval()
+    )
     cm.instrument(model)
     with torch.no_grad():
         plain = model(**inputs)
@@ -259,16 +345,29 @@ def test_device_map_offload(tmp_path) -> None:
     accelerate = pytest.importorskip("accelerate")
     model, inputs = tiny(torch.float64)
     with torch.no_grad():
-        expected = cm.instrument(model)(**inputs, output_context_mixing="norm_enc").context_mixing["norm_enc"].layers
+        expected = (
+            cm.instrument(model)(**inputs, output_context_mixing="norm_enc")
+            .context_mixing["norm_enc"]
+            .layers
+        )
         cm.uninstrument(model)
         accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
-        got = cm.instrument(model)(**inputs, output_context_mixing="norm_enc", output_decomposition=True)
+        got = cm.instrument(model)(
+            **inputs, output_context_mixing="norm_enc", output_decomposition=True
+        )
     assert torch.allclose(got.context_mixing["norm_enc"].layers, expected)
     assert got.decomposition.check.worst_error < 1e-10
 
 
 def test_save_pretrained_is_an_ordinary_checkpoint(tmp_path) -> None:
-    config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=100, num_labels=3)
+    config = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        vocab_size=100,
+        num_labels=3,
+    )
     model = cm.instrument(BertForSequenceClassification(config).eval(), methods=["alti"])
     model.save_pretrained(tmp_path)
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path)
@@ -280,7 +379,9 @@ def test_save_pretrained_is_an_ordinary_checkpoint(tmp_path) -> None:
         assert torch.equal(out.logits, plain(input_ids=ids).logits)
     assert list(out.context_mixing) == ["alti"]
     half = cm.AutoContextMixingModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert half.dtype == torch.bfloat16 and isinstance(half, type(AutoModel.from_pretrained(tmp_path)))
+    assert half.dtype == torch.bfloat16 and isinstance(
+        half, type(AutoModel.from_pretrained(tmp_path))
+    )
 
 
 def test_no_graph_where_none_is_asked_for() -> None:
@@ -290,11 +391,17 @@ def test_no_graph_where_none_is_asked_for() -> None:
     out = cm.instrument(model)(**inputs, output_decomposition=True, output_context_mixing=names)
     assert out.last_hidden_state.requires_grad
     assert not any(m.layers.requires_grad for m in out.context_mixing.values())
-    assert not any(part.requires_grad for layer in out.decomposition for part in (layer.output, layer.vectors("norm2", [0])))
+    assert not any(
+        part.requires_grad
+        for layer in out.decomposition
+        for part in (layer.output, layer.vectors("norm2", [0]))
+    )
     assert out.decomposition.check.worst_error < 1e-5
 
 
-def test_a_feed_forward_that_failed_its_proof_is_never_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_forward_that_failed_its_proof_is_never_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, inputs = zoo.build("bert")
     cm.instrument(model)
     with torch.no_grad():
@@ -308,6 +415,13 @@ def test_a_feed_forward_that_failed_its_proof_is_never_trusted(monkeypatch: pyte
 def test_a_target_is_named() -> None:
     """By its label or its word, with the tokens as they were written."""
     model, _ = cm.load_default()
-    assert cm.attribute(model, "The Cats [MASK] here.", "grad_l2").words().tokens[0].shown()[1:3] == ["The", "Cats"]
-    sentiment = cm.AutoContextMixingModelForSequenceClassification.from_pretrained("ctxmix/sentiment")
-    assert cm.attribute(sentiment, "A warm, funny film.", "grad_l2").target in sentiment.config.id2label.values()
+    assert cm.attribute(model, "The Cats [MASK] here.", "grad_l2").words().tokens[0].shown()[
+        1:3
+    ] == ["The", "Cats"]
+    sentiment = cm.AutoContextMixingModelForSequenceClassification.from_pretrained(
+        "ctxmix/sentiment"
+    )
+    assert (
+        cm.attribute(sentiment, "A warm, funny film.", "grad_l2").target
+        in sentiment.config.id2label.values()
+    )

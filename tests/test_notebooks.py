@@ -1,4 +1,6 @@
-"""The notebooks in examples/ run from top to bottom, the sharing one with a Hub on the loopback address; their files can be shown."""
+"""The notebooks in examples/ run from top to bottom, the sharing one with a Hub on the loopback
+address; their files can be shown.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def _run(path: Path, folder: Path) -> None:
     work = folder / "work"
     work.mkdir()
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(work)}}).execute()
+    NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(work)}}
+    ).execute()
 
 
 def _run_with_hub(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -64,5 +68,12 @@ def test_saved_notebook_is_fit_to_be_shown(path: Path) -> None:
     assert not any(output["output_type"] == "error" for cell in code for output in cell["outputs"])
 
 
-def test_three_notebooks() -> None:
-    assert {path.stem for path in NOTEBOOKS} >= {"first_map", "compare_methods_on_agreement", SHARES}
+def test_the_notebooks_are_there() -> None:
+    assert {path.stem for path in NOTEBOOKS} >= {
+        "first_map",
+        "compare_methods_on_agreement",
+        "why_are",
+        "why_first",
+        "lesson",
+        SHARES,
+    }

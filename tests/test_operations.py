@@ -1,4 +1,6 @@
-"""A regression in the algorithm fails without timing anything: floating-point operations and tensor sizes are counted."""
+"""A regression in the algorithm fails without timing anything: floating-point operations and tensor
+sizes are counted.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,26 @@ class LargestTensor(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for out in result if isinstance(result, tuple | list) else (result,):
             if isinstance(out, torch.Tensor):
-                self.elements = max(self.elements, out.untyped_storage().nbytes() // max(1, out.element_size()))
+                self.elements = max(
+                    self.elements, out.untyped_storage().nbytes() // max(1, out.element_size())
+                )
         return result
 
 
 @pytest.fixture(scope="module")
 def model():
-    config = BertConfig(hidden_size=D, num_hidden_layers=L, num_attention_heads=H, intermediate_size=4 * D, attn_implementation="eager")
+    config = BertConfig(
+        hidden_size=D,
+        num_hidden_layers=L,
+        num_attention_heads=H,
+        intermediate_size=4 * D,
+        attn_implementation="eager",
+    )
     made = cm.instrument(BertModel(config).eval())
     with torch.no_grad():
-        made(input_ids=torch.randint(5, 900, (1, T)), output_decomposition=True)  # proofs are done once
+        made(
+            input_ids=torch.randint(5, 900, (1, T)), output_decomposition=True
+        )  # proofs are done once
     return made
 
 
@@ -43,12 +55,15 @@ def flops(model, **asked) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize(("methods", "limit"), [
-    (["norm", "norm_res", "norm_resln", "norm_enc", "globenc"], 1.6),
-    (["alti"], 1.7),
-    (["value_zeroing"], 0.40 * T + 2),
-    (["effective_attention"], 1.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("methods", "limit"),
+    [
+        (["norm", "norm_res", "norm_resln", "norm_enc", "globenc"], 1.6),
+        (["alti"], 1.7),
+        (["value_zeroing"], 0.40 * T + 2),
+        (["effective_attention"], 1.5),
+    ],
+)
 def test_operations_against_one_forward(model, methods, limit) -> None:
     plain = flops(model)
     assert flops(model, output_context_mixing=methods) <= limit * plain
@@ -56,14 +71,29 @@ def test_operations_against_one_forward(model, methods, limit) -> None:
 
 def test_nothing_is_computed_twice(model) -> None:
     plain = flops(model)
-    together = flops(model, output_context_mixing=["norm_resln", "norm_enc", "globenc", "norm_rollout", "attention_res"]) - plain
+    together = (
+        flops(
+            model,
+            output_context_mixing=[
+                "norm_resln",
+                "norm_enc",
+                "globenc",
+                "norm_rollout",
+                "attention_res",
+            ],
+        )
+        - plain
+    )
     alone = sum(
-        flops(model, output_context_mixing=[n]) - plain for n in ("norm_resln", "norm_enc", "globenc", "norm_rollout", "attention_res")
+        flops(model, output_context_mixing=[n]) - plain
+        for n in ("norm_resln", "norm_enc", "globenc", "norm_rollout", "attention_res")
     )
     assert together < 0.7 * alone
 
 
-@pytest.mark.parametrize("methods", [["norm_enc", "globenc"], ["norm_resln"], ["effective_attention"]])
+@pytest.mark.parametrize(
+    "methods", [["norm_enc", "globenc"], ["norm_resln"], ["effective_attention"]]
+)
 def test_no_pairwise_vectors(model, methods) -> None:
     with torch.no_grad(), LargestTensor() as seen:
         model(input_ids=torch.randint(5, 900, (1, T)), output_context_mixing=methods)
@@ -73,12 +103,26 @@ def test_no_pairwise_vectors(model, methods) -> None:
 @pytest.mark.parametrize("name", ["alti", "value_zeroing"])
 def test_memory_budget_is_kept(model, name) -> None:
     with torch.no_grad(), LargestTensor() as seen:
-        model(input_ids=torch.randint(5, 900, (1, T)), output_context_mixing=[name], max_memory="1MB")
+        model(
+            input_ids=torch.randint(5, 900, (1, T)), output_context_mixing=[name], max_memory="1MB"
+        )
     largest_weight = 30_522 * D  # the embedding table is there anyway
     assert seen.elements <= max(largest_weight, T * H * 4 * D)
     with torch.no_grad():
-        a = model(input_ids=torch.arange(5, 5 + T)[None], output_context_mixing=[name]).context_mixing[name].layers
-        b = model(input_ids=torch.arange(5, 5 + T)[None], output_context_mixing=[name], max_memory="1MB").context_mixing[name].layers
+        a = (
+            model(input_ids=torch.arange(5, 5 + T)[None], output_context_mixing=[name])
+            .context_mixing[name]
+            .layers
+        )
+        b = (
+            model(
+                input_ids=torch.arange(5, 5 + T)[None],
+                output_context_mixing=[name],
+                max_memory="1MB",
+            )
+            .context_mixing[name]
+            .layers
+        )
     assert torch.allclose(a, b, atol=1e-6)
 
 
@@ -99,7 +143,9 @@ def test_flows_agree_with_networkx() -> None:
                 for j in range(6):
                     graph.add_edge((l + 1, i), (l, j), capacity=float(maps[0, l, i, j]))
         for l, i, j in [(3, 0, 0), (3, 2, 5), (2, 1, 4), (3, 5, 1)]:
-            assert abs(nx.maximum_flow_value(graph, (l, i), (0, j)) - float(raw[l - 1, i, j])) < 1e-12
+            assert (
+                abs(nx.maximum_flow_value(graph, (l, i), (0, j)) - float(raw[l - 1, i, j])) < 1e-12
+            )
 
 
 def test_heads_that_cancel_keep_their_digits_in_float32() -> None:
@@ -116,5 +162,13 @@ def test_heads_that_cancel_keep_their_digits_in_float32() -> None:
     for norms, v in zip(made, several, strict=True):
         exact = torch.einsum("bhij,bjhd->bijd", attention.double(), v.double()).norm(dim=-1)
         assert torch.allclose(norms.double(), exact, rtol=1e-4, atol=0)
-    plain = ((v @ v.mT) @ by_source(attention) * by_source(attention)).sum(dim=-2).clamp(min=0).sqrt().mT
-    assert not torch.allclose(plain.double(), exact, rtol=1e-4, atol=0)  # else this test would show nothing
+    plain = (
+        ((v @ v.mT) @ by_source(attention) * by_source(attention))
+        .sum(dim=-2)
+        .clamp(min=0)
+        .sqrt()
+        .mT
+    )
+    assert not torch.allclose(
+        plain.double(), exact, rtol=1e-4, atol=0
+    )  # else this test would show nothing

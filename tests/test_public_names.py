@@ -16,12 +16,27 @@ def test_every_public_name_is_there_and_documented() -> None:
 
 
 def test_names_the_issues_promise() -> None:
-    tasks = ["", "ForSequenceClassification", "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering",
-             "ForImageClassification", "ForAudioClassification"]  # fmt: skip
+    tasks = [
+        "",
+        "ForSequenceClassification",
+        "ForMaskedLM",
+        "ForTokenClassification",
+        "ForQuestionAnswering",
+        "ForImageClassification",
+        "ForAudioClassification",
+    ]
     promised = {f"AutoContextMixingModel{task}" for task in tasks} | {
-        "instrument", "uninstrument", "verify", "supported_architectures", "list_methods", "attribute", "similarity", "load_default",
-        "MapStore", "evaluate",
-    }  # fmt: skip
+        "instrument",
+        "uninstrument",
+        "verify",
+        "supported_architectures",
+        "list_methods",
+        "attribute",
+        "similarity",
+        "load_default",
+        "MapStore",
+        "evaluate",
+    }
     assert promised <= set(cm.__all__)
 
 
@@ -32,10 +47,31 @@ def test_import_does_not_load_torch() -> None:
 
 def test_list_methods_has_what_the_papers_have() -> None:
     kinds = {info.name: info.kind for info in cm.list_methods()}
-    layer = {"attention", "attention_fixedres", "attention_res", "effective_attention", "norm", "norm_fixedres", "norm_res", "norm_resln",
-             "norm_enc", "alti", "value_zeroing", "hta_x_input"}  # fmt: skip
+    layer = {
+        "attention",
+        "attention_fixedres",
+        "attention_res",
+        "effective_attention",
+        "norm",
+        "norm_fixedres",
+        "norm_res",
+        "norm_resln",
+        "norm_enc",
+        "alti",
+        "value_zeroing",
+        "hta_x_input",
+    }
     whole = {"attention_rollout", "attention_flow", "globenc", "norm_rollout", "hta"}
-    scores = {"grad_l2", "grad_dot_input", "grad_x_input", "grad_sum", "integrated_gradients", "deeplift", "blank_out", "random"}
+    scores = {
+        "grad_l2",
+        "grad_dot_input",
+        "grad_x_input",
+        "grad_sum",
+        "integrated_gradients",
+        "deeplift",
+        "blank_out",
+        "random",
+    }
     assert {n for n, k in kinds.items() if k == "layer"} >= layer
     assert {n for n, k in kinds.items() if k == "input"} >= whole
     assert {n for n, k in kinds.items() if k == "attribution"} >= scores

@@ -13,13 +13,24 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = [code for code in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "push_to_hub(" not in code]  # see test_docs.py
+BLOCKS = [
+    code
+    for code in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    if "push_to_hub(" not in code
+]  # see test_docs.py
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[str(i) for i in range(len(BLOCKS))])
 def test_code_block_runs(block: str, tmp_path: Path) -> None:
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", block],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 

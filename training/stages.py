@@ -41,7 +41,7 @@ class Bench:
 
 
 def box_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig:
-    """The architecture of both models in the box."""
+    """The architecture of both bundled models."""
     return BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,

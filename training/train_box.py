@@ -1,4 +1,4 @@
-"""Trains the models in the box: an agreement masked LM and a sentiment classifier (see README.md here)."""
+"""Trains the bundled models: an agreement masked LM and a sentiment classifier (see README.md here)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention flow: contributions as maximum flows through the layers (Abnar & Zuidema 2020, section 3; METHODS.md 3)."""
+"""Attention flow: contributions as maximum flows through the layers (Abnar & Zuidema 2020, section 3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ctxmix_hf.aggregation import maxflow
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.errors import OptionError
 
@@ -17,26 +16,41 @@ SLOW = 20_000  # flows that plain Python should not be asked for without a word
 
 
 def flow(
-    maps: Tensor, mask: Tensor | None = None, *, layers: Sequence[int] | None = None,
-    targets: Sequence[int] | None = None, row_shares: bool = True,
-) -> Tensor:  # fmt: skip
+    maps: Tensor,
+    mask: Tensor | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+    targets: Sequence[int] | None = None,
+    row_shares: bool = True,
+) -> Tensor:
     """`flow[l,i,j]`: maximum flow from token i of layer l to input token j, edges weighing `maps` `[B, L, T, T]`.
 
     The residual must be in the maps already. Rows are divided by their sum as the authors' code does; the raw values
     (`row_shares=False`) are at most 1 for maps whose rows sum to 1. `layers` (from 0) and `targets` restrict what
     is computed; other rows are zero. Padding takes no part.
     """
+    from ctxmix_hf.aggregation import maxflow  # numba: a third of a second that only flows need
+
     if bool((maps < 0).any()):
-        raise OptionError("Flow needs maps without negative entries: effective attention and signed maps cannot be capacities.")
+        raise OptionError(
+            "Flow needs maps without negative entries: effective attention and signed maps cannot be capacities."
+        )
     batch, depth, tokens, _ = maps.shape
     chosen = [layer % depth for layer in layers] if layers is not None else list(range(depth))
-    _warn_if_slow(batch * len(chosen) * tokens * (tokens if targets is None else len(targets)))
+    if not maxflow.COMPILED:
+        _warn_if_slow(batch * len(chosen) * tokens * (tokens if targets is None else len(targets)))
     result = torch.zeros(batch, depth, tokens, tokens, dtype=torch.float64)
     for b in range(batch):
         real = torch.arange(tokens) if mask is None else mask[b].cpu().nonzero().squeeze(-1)
         graph = maps[b].detach().cpu().double()[:, real[:, None], real].contiguous().numpy()
-        rows = [int(t) for t in range(len(real)) if targets is None or int(real[t]) in {x % tokens for x in targets}]
-        found = maxflow.all_flows(graph, np.array([c + 1 for c in chosen]), np.array(rows, dtype=np.int64))
+        rows = [
+            int(t)
+            for t in range(len(real))
+            if targets is None or int(real[t]) in {x % tokens for x in targets}
+        ]
+        found = maxflow.all_flows(
+            graph, np.array([c + 1 for c in chosen]), np.array(rows, dtype=np.int64)
+        )
         for a, layer in enumerate(chosen):
             result[b, layer, real[rows][:, None], real] = torch.from_numpy(found[a])
     result = result.to(maps.device, maps.dtype)
@@ -44,8 +58,9 @@ def flow(
 
 
 def _warn_if_slow(count: int) -> None:
-    if not maxflow.COMPILED and count > SLOW:
+    if count > SLOW:
         warnings.warn(
-            f"{count} maximum flows in plain Python will take long: pip install 'ctxmix-hf[flow]' for the compiled solver.",
+            f"{count} maximum flows in plain Python will take long: pip install 'ctxmix-hf[flow]' "
+            "for the compiled solver.",
             stacklevel=3,
         )

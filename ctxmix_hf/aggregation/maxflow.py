@@ -1,7 +1,7 @@
 """Maximum flow through layered graphs in float64: Dinic's algorithm on dense layers, compiled where numba is there.
 
-Written for one purpose: the same graph, many (start, sink) pairs. Compiled it takes well under a millisecond per pair; as
-plain Python it gives the same numbers, slowly.
+Written for one purpose: the same graph, many (start, sink) pairs. Compiled it takes well under a
+millisecond per pair; as plain Python it gives the same numbers, slowly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ ENOUGH = 1e-13  # a flow this close to its upper bound is maximal
 
 
 @njit(cache=True)
-def _levels(capacity: Any, flow: Any, layer: int, start: int, sink: int, level: Any, queue: Any) -> bool:
+def _levels(
+    capacity: Any, flow: Any, layer: int, start: int, sink: int, level: Any, queue: Any
+) -> bool:
     """Steps to the sink over edges with room left, breadth first from the sink; False when the start cannot reach it.
 
     `level[l, i]` belongs to node (l, i). Counting from the sink keeps the search out of dead ends.
@@ -59,16 +61,23 @@ def _levels(capacity: Any, flow: Any, layer: int, start: int, sink: int, level: 
 
 
 @njit(cache=True)
-def _next_step(capacity: Any, flow: Any, level: Any, here: int, i: int, step: int, layer: int) -> int:
+def _next_step(
+    capacity: Any, flow: Any, level: Any, here: int, i: int, step: int, layer: int
+) -> int:
     """The first usable step of node (here, i) from `step` on: 0..n-1 go down, n..2n-1 take flow back; 2n for none."""
     n = capacity.shape[1]
     wanted = level[here, i] - 1
     if step < n:
         for j in range(step, n):
-            if level[here - 1, j] == wanted and capacity[here - 1, i, j] - flow[here - 1, i, j] > TINY:
+            if (
+                level[here - 1, j] == wanted
+                and capacity[here - 1, i, j] - flow[here - 1, i, j] > TINY
+            ):
                 return j
         step = n
-    if here < layer and wanted >= here + 1:  # a node above is at least its own layer away from the sink
+    if (
+        here < layer and wanted >= here + 1
+    ):  # a node above is at least its own layer away from the sink
         for j in range(step - n, n):
             if level[here + 1, j] == wanted and flow[here, j, i] > TINY:
                 return n + j
@@ -76,7 +85,9 @@ def _next_step(capacity: Any, flow: Any, level: Any, here: int, i: int, step: in
 
 
 @njit(cache=True)
-def _push(capacity: Any, flow: Any, layer: int, start: int, sink: int, level: Any, step: Any, path: Any) -> float:
+def _push(
+    capacity: Any, flow: Any, layer: int, start: int, sink: int, level: Any, step: Any, path: Any
+) -> float:
     """A blocking flow in the level graph: depth first, each node remembers where it stopped looking."""
     n = capacity.shape[1]
     step[:] = 0
@@ -90,7 +101,10 @@ def _push(capacity: Any, flow: Any, layer: int, start: int, sink: int, level: An
             for k in range(depth):
                 a, b = path[k]
                 s = step[a, b]
-                amount = min(amount, capacity[a - 1, b, s] - flow[a - 1, b, s] if s < n else flow[a, s - n, b])
+                amount = min(
+                    amount,
+                    capacity[a - 1, b, s] - flow[a - 1, b, s] if s < n else flow[a, s - n, b],
+                )
             total += amount
             full = -1
             for k in range(depth):
@@ -132,8 +146,12 @@ def deliverable(capacity: Any, sink: int) -> Any:
 
 
 @njit(cache=True)
-def _first_guess(capacity: Any, reach: Any, layer: int, start: int, sink: int, amount: float, flow: Any) -> float:
-    """A feasible flow near the maximum: shared out downwards by the room below, then trimmed upwards where it got stuck."""
+def _first_guess(
+    capacity: Any, reach: Any, layer: int, start: int, sink: int, amount: float, flow: Any
+) -> float:
+    """A feasible flow near the maximum: shared out downwards by the room below, then trimmed
+    upwards where it got stuck.
+    """
     n = capacity.shape[1]
     excess = np.zeros(n)
     excess[start] = amount
@@ -176,7 +194,9 @@ def one_flow(capacity: Any, reach: Any, layer: int, start: int, sink: int) -> fl
     path = np.empty(((layer + 1) * n + 1, 2), dtype=np.int32)
     most = min(capacity[layer - 1, start].sum(), capacity[0, :, sink].sum())
     total = _first_guess(capacity, reach, layer, start, sink, most, flow)
-    while most - total > ENOUGH and _levels(capacity[:layer], flow, layer, start, sink, level, queue):
+    while most - total > ENOUGH and _levels(
+        capacity[:layer], flow, layer, start, sink, level, queue
+    ):
         gained = _push(capacity[:layer], flow, layer, start, sink, level, step, path)
         if gained <= TINY:
             break

@@ -1,4 +1,4 @@
-"""Rollout: the product of the layers' maps (METHODS.md 0.4; Abnar & Zuidema 2020, eq. 1)."""
+"""Rollout: the product of the layers' maps (Abnar & Zuidema 2020, eq. 1)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import warnings
 import torch
 from torch import Tensor
 
+from ctxmix_hf.algebra.rows import shifted_identity
+
 
 class OverflowScaledWarning(UserWarning):
     """The unnormalised product left the range of its dtype and was divided by one scalar per layer."""
 
 
-def with_residual(maps: Tensor, residual: float, mask: Tensor | None = None) -> Tensor:
-    """`(1 - residual) M + residual I` on real tokens, `[..., T, T]`: 0.5 is Abnar & Zuidema's."""
-    identity = torch.eye(maps.shape[-1], dtype=maps.dtype, device=maps.device)
+def with_residual(
+    maps: Tensor, residual: float, mask: Tensor | None = None, offset: int = 0
+) -> Tensor:
+    """`(1 - residual) M + residual I` on real tokens, `[..., T, T]`: 0.5 is Abnar & Zuidema's.
+
+    `maps` may hold some rows and columns only: `offset` is then the column of the first row's own token.
+    """
+    identity = shifted_identity(maps.shape[-2], maps.shape[-1], offset, maps)
     if mask is not None:
-        identity = identity * mask.view(mask.shape[0], *(1,) * (maps.dim() - 3), 1, mask.shape[1])
+        identity = identity * mask.view(mask.shape[0], *(1,) * (maps.dim() - 3), mask.shape[1], 1)
     return (1 - residual) * maps + residual * identity
 
 

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 CANCELS = 1e-2  # of the squared length the heads would have side by side; below it float32 forms lose digits
-AT_ONCE = 5 * 2**18  # bytes of head vectors: they stay in the cache from the norms to the Gram matrices
+AT_ONCE = (
+    5 * 2**18
+)  # bytes of head vectors: they stay in the cache from the norms to the Gram matrices
 
 
 def by_source(attention: Tensor) -> Tensor:
@@ -28,14 +30,24 @@ def slices(count: int, bytes_each: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, count, step)]
 
 
-def summed_norms(weights: Tensor, vectors_of: Callable[[slice], list[Tensor]]) -> list[Tensor]:
+def summed_norms(
+    weights: Tensor, vectors_of: Callable[[slice], list[Tensor]], grams: Tensor | None = None
+) -> list[Tensor]:
     """`||sum_h A[h,i,j] F[h,j]||`, `[B, T target, T source]`, for several F at once.
 
-    `weights` from `by_source`; `vectors_of` gives each F for a slice of sources, `[B, sources, H, D]`.
+    `weights` from `by_source`; `vectors_of` gives each F for a slice of sources, `[B, sources, H, D]`;
+    `grams` what `gram_rows` made of all of them, where the same sources meet many blocks of targets.
     """
-    first = vectors_of(slice(0, 1))[0]
-    chunks = slices(weights.shape[1], first.numel() * first.element_size())
-    squared = torch.cat([_squared(weights[:, chunk], vectors_of(chunk)) for chunk in chunks], dim=1)  # [B, source, F, target]
+    if grams is not None:
+        squared = _squared(weights, grams, lambda: vectors_of(slice(None)))
+    else:
+        first = vectors_of(slice(0, 1))[0]
+        chunks = slices(weights.shape[1], first.numel() * first.element_size())
+        made = []
+        for chunk in chunks:
+            vectors = vectors_of(chunk)
+            made.append(_squared(weights[:, chunk], gram_rows(vectors), lambda v=vectors: v))  # type: ignore[misc]
+        squared = torch.cat(made, dim=1)  # [B, source, F, target]
     if squared.requires_grad:
         some = squared > 0  # a plain root would send an infinite slope through the zeros of padding
         norms = torch.where(some, squared, 1.0).sqrt() * some
@@ -44,24 +56,37 @@ def summed_norms(weights: Tensor, vectors_of: Callable[[slice], list[Tensor]]) -
     return [norms[:, :, k].mT for k in range(norms.shape[2])]
 
 
-def _squared(weights: Tensor, vectors: list[Tensor]) -> Tensor:
-    """`[B, S, H, T]`, K times `[B, S, H, D]` -> `a^T G_j a` for every source of the chunk and every target, `[B, S, K, T]`."""
-    heads = weights.shape[-2]
+def gram_rows(vectors: list[Tensor]) -> Tensor:
+    """K times `[B, S, H, D]` -> `[B, S, K (H + 1), H]`: each Gram matrix, the heads' lengths as one more row."""
     rows = []
-    for v in vectors:  # each Gram matrix with the heads' lengths as one more row
+    for v in vectors:
         gram = v @ v.mT
         rows += [gram, gram.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt().unsqueeze(-2)]
-    forms = (torch.cat(rows, dim=-2) @ weights).unflatten(-2, (len(vectors), heads + 1))
+    return torch.cat(rows, dim=-2)
+
+
+def _squared(weights: Tensor, grams: Tensor, vectors: Callable[[], list[Tensor]]) -> Tensor:
+    """`[B, S, H, T]`, `[B, S, K (H + 1), H]` -> `a^T G_j a` for every source of the chunk and every
+    target, `[B, S, K, T]`.
+    """
+    heads = weights.shape[-2]
+    forms = (grams @ weights).unflatten(-2, (-1, heads + 1))
     squared = (forms[..., :heads, :] * weights.unsqueeze(-3)).sum(dim=-2)
-    return squared if squared.dtype == torch.float64 else _repaired(squared, forms[..., heads, :], weights, vectors)
+    return (
+        squared
+        if squared.dtype == torch.float64
+        else _repaired(squared, forms[..., heads, :], weights, vectors)
+    )
 
 
-def _repaired(squared: Tensor, side_by_side: Tensor, weights: Tensor, vectors: list[Tensor]) -> Tensor:
+def _repaired(
+    squared: Tensor, side_by_side: Tensor, weights: Tensor, vectors: Callable[[], list[Tensor]]
+) -> Tensor:
     """Where heads cancel, from the vectors themselves."""
     cancelled = squared < CANCELS * side_by_side.square()
     if not bool(cancelled.any()):
         return squared
-    for k, each in enumerate(vectors):
+    for k, each in enumerate(vectors()):
         for some in cancelled[:, :, k].nonzero().split(4096):  # a few megabytes at a time
             b, j, i = some.unbind(-1)
             part = (weights[b, j, :, i].unsqueeze(1) @ each[b, j]).squeeze(1)

@@ -1,4 +1,4 @@
-"""Ranks and rank correlation with average ranks for ties (METHODS.md 11)."""
+"""Ranks and rank correlation with average ranks for ties."""
 
 from __future__ import annotations
 

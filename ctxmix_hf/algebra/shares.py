@@ -19,5 +19,9 @@ def to_shares(rows: Tensor, mask: Tensor | None = None) -> Tensor:
     if mask is not None:
         real = mask.view(mask.shape[0], *(1,) * (rows.dim() - 3), mask.shape[1], 1)
         if bool((empty & real).any()):
-            warnings.warn("Some tokens have no contributions at all: their rows are zero.", ZeroRowWarning, stacklevel=2)
+            warnings.warn(
+                "Some tokens have no contributions at all: their rows are zero.",
+                ZeroRowWarning,
+                stacklevel=2,
+            )
     return rows / torch.where(empty, torch.ones_like(total), total)

@@ -1,4 +1,4 @@
-"""DeepLift with the rescale rule on registered activation modules (Shrikumar et al. 2017; METHODS.md 9)."""
+"""DeepLift with the rescale rule on registered activation modules (Shrikumar et al. 2017)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ctxmix_hf.attribution.base import ATTRIBUTIONS, AbstractAttribution, Case
-from ctxmix_hf.attribution.gradients import _finish
-from ctxmix_hf.attribution.integrated_gradients import baseline_hidden
+from ctxmix_hf.attribution.gradients import check_signed, finish_signed
+from ctxmix_hf.attribution.integrated_gradients import baseline_hidden, change_from
 from ctxmix_hf.methods.base import About, check_choice
 
 # What the usual library rewrites. GELU, functional softmax and norms keep their plain gradient.
@@ -38,22 +38,30 @@ class DeepLift(AbstractAttribution):
     """`m_j . (e_j - b_j)`, m the gradient with activations' slopes replaced by their average slope from the baseline.
 
     Only activation modules of known types are rewritten (ReLU, Tanh, Sigmoid, ...), as in the usual library: on GELU
-    encoders without a Tanh pooler it equals gradient times (input - baseline). The default baseline is zero.
+    encoders without a Tanh pooler it equals gradient times (input - baseline). The default baseline
+    is zero. `signed=False` gives absolute shares, as the papers compare them.
     """
 
     baseline: str | Tensor = "zero"
-    signed: bool = False
-    shares: bool = True
-    reduce: str = "sum"  # or "l2": the length of the elementwise product
+    signed: bool = True
+    shares: bool | None = None  # of the absolute scores; None: where they are not signed
+    reduce: str = "sum"  # or "l2": the length of the elementwise product, which has no sign
 
-    about = About("gradient times change from a baseline, rescaled activations", "Shrikumar et al. 2017",
-                  "m_j . (e_j - b_j)", "two forward passes, one backward", "model",
-                  "the whole model, activations rescaled", "GELU, attention and norms stay to first order")  # fmt: skip
+    about = About(
+        "gradient times change from a baseline, rescaled activations",
+        "Shrikumar et al. 2017",
+        "m_j . (e_j - b_j)",
+        "two forward passes, one backward",
+        "model",
+        "the whole model, activations rescaled",
+        "GELU, attention and norms stay to first order",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.baseline, str):
-            check_choice("deeplift", "baseline", self.baseline, ("zero", "mask"))
+            check_choice("deeplift", "baseline", self.baseline, ("zero", "mask", "auto"))
         check_choice("deeplift", "reduce", self.reduce, ("sum", "l2"))
+        check_signed("deeplift", self.signed and self.reduce == "sum", self.shares)
 
     def scores(self, case: Case) -> Tensor:
         start = baseline_hidden(case, self.baseline)
@@ -76,9 +84,19 @@ class DeepLift(AbstractAttribution):
                 leaf = x.detach().requires_grad_()
                 (slope,) = torch.autograd.grad(module.forward(leaf).sum(), leaf)
             moved = x.detach() - old_x
-            multiplier = torch.where(moved.abs() < SMALL, slope, (y.detach() - old_y) / torch.where(moved == 0, 1.0, moved))
+            multiplier = torch.where(
+                moved.abs() < SMALL,
+                slope,
+                (y.detach() - old_y) / torch.where(moved == 0, 1.0, moved),
+            )
             return _Rescale.apply(x, y, multiplier)  # type: ignore[no-any-return,no-untyped-call]
 
         product = case.gradient(case.hidden, on_module=rescale) * (case.hidden - start)
         parts = product.sum(dim=-1) if self.reduce == "sum" else product.norm(dim=-1)
-        return parts * case.record.mask if self.signed else _finish(parts.abs(), self.shares, case.record.mask)
+        return finish_signed(
+            parts, self.signed and self.reduce == "sum", self.shares, case.record.mask
+        )
+
+    def owed(self, case: Case) -> Tensor | None:
+        """Shrikumar et al.'s summation to delta, which products of activations (attention, norms) break."""
+        return change_from(case, self.baseline) if self.reduce == "sum" else None

@@ -47,7 +47,11 @@ class Console:
         """One line; with --debug the whole traceback before it."""
         if self.debug:
             traceback.print_exception(error)
-        self.error(text if self.debug or isinstance(error, CtxmixError) else f"{text} (--debug shows where)")
+        self.error(
+            text
+            if self.debug or isinstance(error, CtxmixError)
+            else f"{text} (--debug shows where)"
+        )
         return code
 
 
@@ -59,7 +63,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they need to be; the last one runs free."""
     cells = [list(head), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
     return "\n".join([lines[0], "  ".join("-" * min(w, 60) for w in widths), *lines[1:]])
 
 

@@ -1,4 +1,6 @@
-"""The Space: a page on which a person types a sentence and sees how context mixes. `ctxmix demo` serves the same page."""
+"""The Space: a page on which a person types a sentence and sees how context mixes. `ctxmix demo`
+serves the same page.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def build() -> Any:
 
 
 def launch(port: int | None = None, **options: Any) -> Any:
-    """Serve the page; `options` go to gradio's `launch` (`prevent_thread_lock=True`, `server_name=...`, `quiet=True`)."""
+    """Serve the page; `options` go to gradio's `launch` (`prevent_thread_lock=True`,
+    `server_name=...`, `quiet=True`).
+    """
     from ctxmix_hf.demo.start import launch as serve
 
     return serve(port, **options)

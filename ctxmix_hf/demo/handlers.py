@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ctxmix_hf.demo.pairs import check_pair
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
+from ctxmix_hf.heads import link_of
 
 SCORES = ("blank_out", "grad_x_input", "integrated_gradients")
 
@@ -32,7 +34,13 @@ def map_of(model: str, method: str, text: str, pair: str = "") -> Any:
     held = SHELF.get(model)
     check_cost(held, method, text, pair)
     with held.lock:
-        made = cm.explain(held.model, pairs.both(text, pair), method, tokenizer=held.tokenizer, max_memory=SETTINGS.memory)[0]
+        made = cm.explain(
+            held.model,
+            pairs.both(text, pair),
+            method,
+            tokenizer=held.tokenizer,
+            max_memory=SETTINGS.memory,
+        )[0]
     return pairs.named(made, held.tokenizer, text, pair)
 
 
@@ -40,15 +48,78 @@ def view_of(model: str, method: str, text: str, pair: str = "") -> dict[str, Any
     """The same for the widget, with what a link needs to reopen it."""
     made = map_of(model, method, text, pair)
     query = {"model": model, "method": method, "text": check_text(text), "pair": check_pair(pair)}
-    return {**made.to_view(title=f"{method} · {model.rsplit('/', 1)[-1]}"), "second": pairs.second_starts(made), "query": query}
+    return {
+        **made.to_view(title=f"{method} · {model.rsplit('/', 1)[-1]}"),
+        "second": pairs.second_starts(made),
+        "query": query,
+    }
+
+
+def answer(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:
+    """Everything the map tab shows of one request, computed together so that it belongs together."""
+    view = view_of(model, method, text, pair)
+    try:
+        predicted = predictions(model, text, pair)
+    except cm.CtxmixError:
+        predicted = {"kind": "none", "rows": []}
+    return {"view": view, "prediction": predicted, "slow": slow_note(model, method, text, pair)}
+
+
+def why(
+    model: str, text: str, pair: str = "", word: str = "", foil: str = ""
+) -> tuple[str, dict[str, Any]]:
+    """The ledger of a prediction as HTML, and gradients and blank-out of the same output beside it."""
+    made = ledger(model, text, pair, word, foil)
+    return made._repr_html_(), {} if word.strip() or foil.strip() else {
+        name: scores(model, text, name, pair) for name in SCORES
+    }
+
+
+def ledger(model: str, text: str, pair: str = "", word: str = "", foil: str = "") -> Any:
+    """Signed contributions of the tokens and biases that sum to the model's own number."""
+    text, pair = check_text(text), check_pair(pair)
+    held = SHELF.get(model)
+    check_cost(held, "value_zeroing", text, pair)
+    if held.kind == "plain":
+        raise UnsupportedMethodError(f"{model} predicts nothing: it has no head.")
+    if held.kind == "masked" and held.tokenizer.mask_token not in f"{text} {pair}":
+        raise InputError(
+            f"{model} fills gaps: put {held.tokenizer.mask_token} where a word is missing, "
+            "and this tab shows why it predicts what it predicts there."
+        )
+    with held.lock:
+        return cm.ledger(
+            held.model,
+            pairs.both(text, pair),
+            word.strip() or None,
+            foil=foil.strip() or None,
+            tokenizer=held.tokenizer,
+        )
+
+
+def files(folder: str, model: str, method: str, text: str, pair: str = "") -> list[str]:
+    """The map in every format a person may want, saved in a folder."""
+    made = map_of(model, method, text, pair)
+    return [
+        str(made.save(Path(folder) / f"map.{kind}"))
+        for kind in ("json", "csv", "html", "svg", "png", "safetensors")
+    ]
 
 
 def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
     """Said at once, without loading anything: why this pair is slow for this input, or nothing."""
     if model not in SHELF.names():
-        return "" if model in BOX or not model else f"{model} is not loaded yet: its first map takes longer."
+        return (
+            ""
+            if model in BOX or not model
+            else f"{model} is not loaded yet: its first map takes longer."
+        )
     held = SHELF.get(model)
-    if held.tokenizer is None or not text.strip() or max(len(text), len(pair)) > SETTINGS.characters:
+    if (
+        held.tokenizer is None
+        or not text.strip()
+        or max(len(text), len(pair)) > SETTINGS.characters
+    ):
         return ""
     tokens = count_tokens(held, text, check_pair(pair))
     seconds, why = estimate(held, method, tokens), f"{tokens} tokens, cost: {info_of(method).cost}"
@@ -78,40 +149,93 @@ def _words(held: Held, encoding: Any, logits: Any, top: int) -> dict[str, Any]:
     rows = []
     for place in places:
         values, ids = logits[place].softmax(dim=-1).topk(top)
-        rows.append([[held.tokenizer.convert_ids_to_tokens(int(i)), float(v)] for i, v in zip(ids, values, strict=True)])
+        rows.append(
+            [
+                [held.tokenizer.convert_ids_to_tokens(int(i)), float(v)]
+                for i, v in zip(ids, values, strict=True)
+            ]
+        )
     return {"kind": "masked", "mask_token": held.tokenizer.mask_token, "rows": rows}
 
 
 def _classes(held: Held, logits: Any) -> dict[str, Any]:
-    names = held.model.config.id2label
-    values = logits.softmax(dim=-1).tolist()
-    return {"kind": "classes", "rows": [[[str(names[i]), value] for i, value in enumerate(values)]]}
+    """What the head means by its logits: shares of 1, a probability per label, or plain numbers."""
+    names, link = held.model.config.id2label, link_of(held.model.config, (1, len(logits)))
+    values = (
+        logits.softmax(dim=-1)
+        if link == "softmax"
+        else logits.sigmoid()
+        if link == "sigmoid"
+        else logits
+    ).tolist()
+    rows = [[[str(names.get(i, i)), value] for i, value in enumerate(values)]]
+    return {"kind": "numbers" if link == "identity" else "classes", "rows": rows}
 
 
 def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> Any:
     """An `Attribution` of the prediction: how much each token mattered for it."""
     text, pair = check_text(text), check_pair(pair)
     if method not in [row.name for row in cm.list_methods("attribution")]:
-        raise InputError(f"{method!r} is no attribution. Choose one of {', '.join(row.name for row in cm.list_methods('attribution'))}.")
+        raise InputError(
+            f"{method!r} is no attribution. Choose one of "
+            f"{', '.join(row.name for row in cm.list_methods('attribution'))}."
+        )
     held = SHELF.get(model)
     check_cost(held, "value_zeroing", text, pair)
     if held.kind == "plain":
         raise UnsupportedMethodError(f"{model} predicts nothing: it has no head.")
     with held.lock:
-        made = cm.attribute(held.model, pairs.both(text, pair), method, tokenizer=held.tokenizer, max_memory=SETTINGS.memory)
-    number = int(made.meta["class_index"][0])
-    named = held.tokenizer.convert_ids_to_tokens(number) if held.kind == "masked" else held.model.config.id2label[number]
-    return replace(made, target=f"“{named}”", tokens=map_of(model, "attention", text, pair).tokens)  # words as they were typed
+        made = cm.attribute(
+            held.model,
+            pairs.both(text, pair),
+            method,
+            tokenizer=held.tokenizer,
+            max_memory=SETTINGS.memory,
+        )
+    return replace(
+        made, target=f"“{made.target}”", tokens=map_of(model, "attention", text, pair).tokens
+    )  # words as they were typed
 
 
 def compare(
-    model: str, method: str, text: str, other_model: str, other_method: str, other_text: str, pair: str = ""
+    model: str,
+    method: str,
+    text: str,
+    other_model: str,
+    other_method: str,
+    other_text: str,
+    pair: str = "",
 ) -> tuple[Any, Any, Any]:
-    """Two maps and their difference, word by word; rows become shares where the units differ. A second sentence is on both sides."""
-    first, second = map_of(model, method, text, pair).words(), map_of(other_model, other_method, other_text, pair).words()
+    """Two maps and their difference, word by word; rows become shares where the units differ. A
+    second sentence is on both sides.
+    """
+    first, second = (
+        map_of(model, method, text, pair).words(),
+        map_of(other_model, other_method, other_text, pair).words(),
+    )
     if first.depth != second.depth:
         first, second = first.layer(-1), second.layer(-1)
-    return first, second, second.difference(first, row_shares=method != other_method or model != other_model)
+    return (
+        first,
+        second,
+        second.difference(first, row_shares=method != other_method or model != other_model),
+    )
+
+
+def compared(
+    first: tuple[str, str, str], second: tuple[str, str, str], query: dict[str, str]
+) -> tuple[Any, Any, Any]:
+    """The same for three widgets: first, second, and second minus first; each side is (model, method, text)."""
+    one, other, gap = compare(*first, *second, query["pair"])
+    sides = [
+        {**made.to_view(title=f"{n}: {method} · {model.rsplit('/', 1)[-1]}"), "query": query}
+        for made, n, (model, method, _) in ((one, "first", first), (other, "second", second))
+    ]
+    return (
+        sides[0],
+        sides[1],
+        {**gap.to_view(), "title": "second − first", "pairs": gap.pairs, "query": query},
+    )
 
 
 def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[str, Any]:
@@ -122,7 +246,13 @@ def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[st
     tokens = count_tokens(held, text, pair)
     quick = [name for name in map_methods() if estimate(held, name, tokens) < 2]
     with held.lock:
-        maps = cm.explain(held.model, pairs.both(text, pair), quick, tokenizer=held.tokenizer, max_memory=SETTINGS.memory)
+        maps = cm.explain(
+            held.model,
+            pairs.both(text, pair),
+            quick,
+            tokenizer=held.tokenizer,
+            max_memory=SETTINGS.memory,
+        )
     place = check_target(int(target), tokens)
     rows = {name: made[0].attribution(place) for name, made in maps.items()}
     table = [[a.rank_correlation(b) for b in rows.values()] for a in rows.values()]
@@ -131,17 +261,56 @@ def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[st
     return {"target": named, "methods": list(rows), "correlation": table, "left_out": left_out}
 
 
+def warm() -> None:
+    """Load the first model before anybody asks."""
+    held = SHELF.get(next(iter(BOX)))
+    with held.lock:
+        cm.explain(
+            held.model, "Warm up.", ["value_zeroing", cm.DEFAULT_METHOD], tokenizer=held.tokenizer
+        )
+
+
 def check_target(target: int, count: int) -> int:
     if not -count <= target < count:
-        raise InputError(f"There is no target {target}: the text has {count} tokens, counted from 0.")
+        raise InputError(
+            f"There is no target {target}: the text has {count} tokens, counted from 0."
+        )
     return target
 
 
-def similarity(model: str, text_a: str, text_b: str, method: str = "value_zeroing") -> Any:
-    """The cosine of two texts' vectors, shared out over both texts' tokens."""
+def similarity(model: str, text_a: str, text_b: str, method: str = "") -> Any:
+    """The model's own similarity of two texts, shared out over pairs of their words; with a method,
+    over each text's words by that map.
+    """
     first, second = check_text(text_a), check_text(text_b)
     held = SHELF.get(model)
     for text in (first, second):
-        check_cost(held, method, text)
+        check_cost(held, method or "value_zeroing", text)
     with held.lock:
-        return cm.similarity(held.model, first, second, method, tokenizer=held.tokenizer)
+        return cm.similarity(held.model, first, second, method or None, tokenizer=held.tokenizer)
+
+
+MOST_DOCUMENTS = 20
+
+
+def rank(model: str, query: str, documents: list[str]) -> Any:
+    """Documents in the order of their similarity to the query, each with its account."""
+    texts = [check_text(text) for text in documents if text.strip()]
+    if not 2 <= len(texts) <= MOST_DOCUMENTS:
+        raise InputError(
+            f"Give two to {MOST_DOCUMENTS} texts to rank, one per line; there are {len(texts)}."
+        )
+    held = SHELF.get(model)
+    for text in (check_text(query), *texts):
+        check_cost(held, "value_zeroing", text)
+    with held.lock:
+        return cm.rank(held.model, check_text(query), texts, tokenizer=held.tokenizer)
+
+
+def similar(model: str, text_a: str, text_b: str) -> str:
+    """The pairs as HTML, drawn in the worker: the result holds what it was computed from."""
+    return str(similarity(model, text_a, text_b)._repr_html_())
+
+
+def ranked(model: str, query: str, documents: str) -> str:
+    return str(rank(model, query, documents.splitlines())._repr_html_())

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from ctxmix_hf.demo import handlers, parts, pictures, stores
+from ctxmix_hf.demo import extras, handlers, parts, pictures
 
 TOP = ("model", "method", "text", "pair")
 Found = dict[Any, Any]
@@ -33,62 +33,130 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
     if not set(TOP) & set(asked):
         return {}
     model, method, text, pair = wanted = _asked(asked, page)
-    view, message = parts.show(*wanted)
-    found = {page["model"]: model, page["text"]: text, page["pair"]: pair, page["main"]: view, page["message"]: message}
+    found = {
+        page["model"]: model,
+        page["text"]: text,
+        page["pair"]: pair,
+        page["main"]: parts.answer(*wanted),
+    }
     if method.partition("+")[0] in handlers.map_methods():
         found[page["method"]] = method
-    found |= {page["prediction"]: parts.predict(model, text, pair), page["info"]: parts.info(*wanted)}
-    return found | ({page["scores"]: parts.score(model, text, pair)} if asked.get("scores") else {})
+    if asked.get("scores"):
+        html = f"<div id='scores'>{parts.score(model, text, pair)}</div>"
+        found[page["scores"]] = {"html": html}
+    return found
+
+
+def _why(asked: Mapping[str, str], page: Parts) -> Found:
+    model, _, text, pair = _asked(asked, page)
+    word, foil = asked.get("word", ""), asked.get("foil", "")
+    return {
+        page["word"]: word,
+        page["foil"]: foil,
+        page["why"]: parts.why(model, text, pair, word, foil),
+    }
 
 
 def _compare(asked: Mapping[str, str], page: Parts) -> Found:
     model, method, text, pair = _asked(asked, page)
     mode = asked.get("mode", parts.MODES[0])
     mode = mode if mode in parts.MODES else parts.MODES[0]
-    second = [asked.get(f"other_{name}", page[f"other_{name}"].value) for name in ("model", "method", "text")]
+    second = [
+        asked.get(f"other_{name}", page[f"other_{name}"].value)
+        for name in ("model", "method", "text")
+    ]
     fields = [mode, model, method, text, pair, *second]
-    names = ("mode", "other_model", "other_method", "other_text", "first", "second", "gap", "compare_message", "compared")
-    found = dict(zip(names, [mode, *second, *parts.compare_once(*fields, "")], strict=True))
-    seen = {f"other_{name}": gr.update(value=found[f"other_{name}"], visible=True if mode == shown else "hidden")
-            for name, shown in zip(("method", "model", "text"), parts.MODES, strict=True)}  # fmt: skip
+    names = (
+        "mode",
+        "other_model",
+        "other_method",
+        "other_text",
+        "first",
+        "second",
+        "gap",
+        "compare_message",
+        "compared",
+    )
+    found = dict(zip(names, [mode, *second, *parts.compare_once(*fields, "", "")], strict=True))
+    seen = {
+        f"other_{name}": gr.update(
+            value=found[f"other_{name}"], visible=True if mode == shown else "hidden"
+        )
+        for name, shown in zip(("method", "model", "text"), parts.MODES, strict=True)
+    }
     if asked.get("agree", "").isdecimal():
         found["agreement"] = parts.agree(model, text, pair, int(asked["agree"]))
     return {page[name]: value for name, value in {**found, **seen}.items()}
 
 
 def _embeddings(asked: Mapping[str, str], page: Parts) -> Found:
-    model, method, *_ = _asked(asked, page)
+    model, *_ = _asked(asked, page)
     texts = [asked.get(name, page[name].value) for name in ("a", "b")]
-    result, seen = parts.similar_once(model, method, texts[0], texts[1], "")
-    return {page["a"]: texts[0], page["b"]: texts[1], page["similarity"]: result, page["alike"]: seen}
+    return {
+        page["a"]: texts[0],
+        page["b"]: texts[1],
+        page["similarity"]: parts.similar(model, texts[0], texts[1]),
+    }
 
 
 def _image(asked: Mapping[str, str], page: Parts) -> Found:
     """The model, the method and an example's name; an uploaded picture is in no address."""
-    model, method, name = asked.get("vision", ""), asked.get("vision_method", page["vision_method"].value), asked.get("picture", "")
-    found = {page["vision"]: model, page["vision_method"]: method if method in handlers.map_methods() else gr.skip()}
+    model, method, name = (
+        asked.get("vision", page["vision"].value),
+        asked.get("vision_method", page["vision_method"].value),
+        asked.get("picture", "" if "vision" in asked else extras.FIRST),
+    )
+    found = {
+        page["vision"]: model,
+        page["vision_method"]: method if method in handlers.map_methods() else gr.skip(),
+    }
     if name not in pictures.EXAMPLES:
-        return {**found, page["image_message"]: parts.say("The picture of this link was uploaded, so it is not in it: choose it again.")}
+        return {
+            **found,
+            page["image_message"]: parts.say(
+                "The picture of this link was uploaded, so it is not in it: choose it again."
+            ),
+        }
     found |= {page["picture"]: name, page["image"]: pictures.example(name)}
     if model:
-        found[page["image_map"]], found[page["image_message"]] = parts.show_image(pictures.example(name), model, method, name)
+        found[page["image_map"]], found[page["image_message"]] = parts.show_image(
+            pictures.example(name), model, method, name
+        )
     return found
 
 
 def _precomputed(asked: Mapping[str, str], page: Parts) -> Found:
-    store, split, words = asked.get("store", page["store"].value), asked.get("split", "all"), asked.get("search", "")
+    store, split, words = (
+        asked.get("store", page["store"].value),
+        asked.get("split", "all"),
+        asked.get("search", ""),
+    )
     method, key = asked.get("store_method", ""), asked.get("id", "")
-    listed = dict(zip(("split", "id", "store_method", "store_message"), stores.listing(store, split, words, method, key), strict=True))
-    found = {page["store"]: store, page["search"]: words, **{page[name]: value for name, value in listed.items()}}
+    listed = dict(
+        zip(
+            ("split", "id", "store_method", "store_message"),
+            extras.listing(store, split, words, method, key),
+            strict=True,
+        )
+    )
+    found = {
+        page["store"]: store,
+        page["search"]: words,
+        **{page[name]: value for name, value in listed.items()},
+    }
     if key:
-        found[page["stored"]], said = stores.opened(store, key, method, split, words)
+        found[page["stored"]], said = extras.opened(store, key, method, split, words)
         found |= {page["store_message"]: said} if said else {}
     return found
 
 
 TABS: dict[str, Callable[[Mapping[str, str], Parts], Found]] = {
-    "compare": _compare, "embeddings": _embeddings, "image": _image, "precomputed": _precomputed,
-}  # fmt: skip
+    "why": _why,
+    "compare": _compare,
+    "embeddings": _embeddings,
+    "image": _image,
+    "precomputed": _precomputed,
+}
 
 
 def add(blocks: Any, page: Parts, private: dict[str, Any]) -> None:

@@ -13,7 +13,10 @@ def check_pair(pair: Any) -> str:
     """The second sentence as it will be read; empty where there is none."""
     given = pair.strip() if isinstance(pair, str) else ""
     if len(given) > SETTINGS.characters:
-        raise InputError(f"The second sentence has {len(given):,} characters; this page takes at most {SETTINGS.characters:,}. Shorten it.")
+        raise InputError(
+            f"The second sentence has {len(given):,} characters; this page takes at most "
+            f"{SETTINGS.characters:,}. Shorten it."
+        )
     return given
 
 
@@ -27,10 +30,16 @@ def encode(tokenizer: Any, text: str, pair: str = "", **options: Any) -> Any:
 
 
 def check_takes_pairs(name: str, tokenizer: Any, kinds: int | None) -> None:
-    """A tokenizer that puts nothing between two segments would only glue them together; `kinds` segments have an embedding."""
+    """A tokenizer that puts nothing between two segments would only glue them together; `kinds`
+    segments have an embedding.
+    """
     types = tokenizer("a", "b").get("token_type_ids") or [0]
-    if tokenizer.num_special_tokens_to_add(pair=True) <= tokenizer.num_special_tokens_to_add(pair=False) or max(types) >= (kinds or 2):
-        raise InputError(f"{name} reads one text at a time: it marks no second sentence. Leave the second box empty.")
+    if tokenizer.num_special_tokens_to_add(pair=True) <= tokenizer.num_special_tokens_to_add(
+        pair=False
+    ) or max(types) >= (kinds or 2):
+        raise InputError(
+            f"{name} reads one text at a time: it marks no second sentence. Leave the second box empty."
+        )
 
 
 def named(made: Any, tokenizer: Any, text: str, pair: str) -> Any:
@@ -50,5 +59,10 @@ def named(made: Any, tokenizer: Any, text: str, pair: str) -> Any:
 def second_starts(made: Any) -> int | None:
     """The position of the second sentence's first token."""
     return made.meta.get("pair") and next(
-        (i for i, span in enumerate(made.tokens[0].spans or ()) if span and span[0] > len(made.meta["pair"][0])), None
+        (
+            i
+            for i, span in enumerate(made.tokens[0].spans or ())
+            if span and span[0] > len(made.meta["pair"][0])
+        ),
+        None,
     )

@@ -8,49 +8,88 @@ from typing import Any
 import ctxmix_hf as cm
 from ctxmix_hf.demo.limits import info_of
 from ctxmix_hf.viz.colours import css, ink, shade
+from ctxmix_hf.viz.names import people_name
 
 
 def message(text: str, kind: str = "error") -> str:
     """A line above the map; empty when there is nothing to say."""
-    return f"<div class='ctxmix-message ctxmix-{kind}' role='alert'>{escape(text)}</div>" if text else ""
+    return (
+        f"<div class='ctxmix-message ctxmix-{kind}' role='alert'>{escape(text)}</div>"
+        if text
+        else ""
+    )
 
 
 def method_info(method: str, slow: str = "") -> str:
-    """What the method is, whose, and what it costs."""
+    """What the method is, whose, its equation and what it costs: one click away."""
     try:
         row = info_of(method)
     except cm.CtxmixError as error:
         return message(str(error))
-    line = (
-        f"<b>{escape(row.name)}</b>: {escape(row.summary)} <span class='ctxmix-dim'>({escape(row.paper)})</span>. "
-        f"Covers {escape(row.covers)}; leaves out {escape(row.leaves_out)}. <span class='ctxmix-dim'>Cost: {escape(row.cost)}.</span>"
+    rows = {
+        "paper": row.paper,
+        "equation": row.equation,
+        "covers": row.covers,
+        "leaves out": row.leaves_out,
+        "cost": row.cost,
+    }
+    body = "".join(
+        f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in rows.items() if value
     )
-    return f"<div class='ctxmix-info'>{line}</div>{message(slow, 'warn')}"
+    return (
+        f"<details class='ctxmix-info'><summary>What is {escape(people_name(method))}?</summary>"
+        f"<p>{escape(row.summary[:1].upper() + row.summary[1:])}.</p><dl>{body}</dl></details>{message(slow, 'warn')}"
+    )
+
+
+def why_panel(account: str, others: dict[str, Any]) -> str:
+    """The ledger, and other answers to the same question under it."""
+    lines = "".join(
+        f"<div class='ctxmix-scores'><h4>{escape(people_name(name))}</h4>{made.words()._repr_html_()}</div>"
+        for name, made in others.items()
+    )
+    beside = (
+        f"<div class='ctxmix-others'><h3>What others say about the same output</h3>{lines}</div>"
+        if lines
+        else ""
+    )
+    return f"<div class='ctxmix-why'>{account}{beside}</div>"
 
 
 def prediction_bars(prediction: dict[str, Any]) -> str:
-    """Probabilities as bars."""
+    """Probabilities as bars; numbers that are none as numbers."""
     if prediction["kind"] == "none" or not prediction["rows"]:
-        return "<div class='ctxmix-dim'>No prediction: the model has no head, or the text has no mask token to fill.</div>"
+        return (
+            "<div class='ctxmix-dim'>No prediction: the model has no head, or the text has no "
+            "mask token to fill.</div>"
+        )
     tables = []
     for number, rows in enumerate(prediction["rows"], start=1):
         title = (
             f"Words at {prediction['mask_token']} {number if len(prediction['rows']) > 1 else ''}"
             if prediction["kind"] == "masked"
+            else "Output (a number, not a probability)"
+            if prediction["kind"] == "numbers"
             else "Classes"
         )
+        widths = [0.0 if prediction["kind"] == "numbers" else 100 * value for _, value in rows]
         body = "".join(
             f"<tr><td>{escape(name)}</td><td class='ctxmix-num'>{value:.3f}</td>"
-            f"<td class='ctxmix-wide'><div class='ctxmix-bar' style='width:{100 * value:.1f}%'></div></td></tr>"
-            for name, value in rows
+            f"<td class='ctxmix-wide'><div class='ctxmix-bar' style='width:{width:.1f}%'></div></td></tr>"
+            for (name, value), width in zip(rows, widths, strict=True)
         )
-        tables.append(f"<table class='ctxmix-table'><caption>{escape(title)}</caption>{body}</table>")
+        tables.append(
+            f"<table class='ctxmix-table'><caption>{escape(title)}</caption>{body}</table>"
+        )
     return "".join(tables)
 
 
 def score_lines(attributions: dict[str, Any]) -> str:
     """Blank-out and gradients as coloured text, one under the other."""
-    return "".join(f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>" for made in attributions.values())
+    return "".join(
+        f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>"
+        for made in attributions.values()
+    )
 
 
 def agreement_table(result: dict[str, Any]) -> str:
@@ -69,7 +108,10 @@ def agreement_table(result: dict[str, Any]) -> str:
     caption = f"Rank correlation of the methods on the row of “{escape(result['target'])}” (last layer, from the input)"
     table = f"<table class='ctxmix-matrix' aria-labelledby='agreement-caption'><tr><td></td>{head}</tr>{body}</table>"
     said = f"<div class='ctxmix-caption' id='agreement-caption'>{caption}</div>"
-    return f"{said}<div class='ctxmix-scroll' tabindex='0' role='region' aria-labelledby='agreement-caption'>{table}</div>{left}"
+    return (
+        f"{said}<div class='ctxmix-scroll' tabindex='0' role='region' "
+        f"aria-labelledby='agreement-caption'>{table}</div>{left}"
+    )
 
 
 def _cell(value: float) -> str:
@@ -77,9 +119,3 @@ def _cell(value: float) -> str:
         return "<td title='undefined: one row is constant'>–</td>"
     colour = shade(0.5 + value / 2, "signed")
     return f"<td style='background:{css(colour)};color:{css(ink(colour))}'>{value:.2f}</td>"
-
-
-def similarity_panel(result: Any) -> str:
-    """The cosine, and both texts coloured by their shares of it."""
-    lines = "".join(f"<div class='ctxmix-scores'>{side.words()._repr_html_()}</div>" for side in (result.a, result.b))
-    return f"<div class='ctxmix-big'>cosine similarity <b>{result.cosine:.4f}</b></div>{lines}"

@@ -9,96 +9,173 @@ from typing import Any
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import handlers, panels, pictures
-from ctxmix_hf.viz.canvas import script, style
+from ctxmix_hf.demo import examples, gate, handlers, panels, pictures
+from ctxmix_hf.viz.canvas import as_json, script, style
 
 _ON_LOAD = """
 const draw = () => {
   const host = element.querySelector('.ctxmix-host');
-  if (host && window.ctxmixSpace) window.ctxmixSpace.show(host, '%s', props.value);
+  if (!host) return;
+  if (window.ctxmixSpace) window.ctxmixSpace.%s(host, '%s', props.value); else setTimeout(draw, 30);
 };
 draw(); watch('value', draw);
 """
 
 
+def _hosted(kind: str, name: str, element: str, value: Any) -> Any:
+    return gr.HTML(
+        value,
+        html_template="<div class='ctxmix-host'></div>",
+        js_on_load=_ON_LOAD % (kind, name),
+        elem_id=element,
+        padding=False,
+        apply_default_css=False,
+    )
+
+
 def heatmap(name: str, value: Any = None) -> Any:
     """The canvas widget as a component; its value is what `ContextMixingMap.to_view()` returns."""
-    return gr.HTML(
-        value, html_template="<div class='ctxmix-host'></div>", js_on_load=_ON_LOAD % name, elem_id=f"map-{name}",
-        padding=False, apply_default_css=False,
-    )  # fmt: skip
+    return _hosted("show", name, f"map-{name}", value)
+
+
+def panel(name: str, value: Any = None) -> Any:
+    """HTML of ours with the number of the request it answers; a late answer is not shown."""
+    return _hosted("panel", name, name, value)
 
 
 def html(name: str, value: str = "") -> Any:
-    return gr.HTML(value, elem_id=name, elem_classes=["ctxmix-plain"], padding=False, apply_default_css=False)
+    return gr.HTML(
+        value, elem_id=name, elem_classes=["ctxmix-plain"], padding=False, apply_default_css=False
+    )
 
 
 def asset(name: str) -> str:
     return (resources.files("ctxmix_hf") / "demo" / name).read_text(encoding="utf-8")
 
 
-def head() -> str:
-    """Scripts and styles, inline: the page fetches nothing from elsewhere."""
-    return f"<style>{style()}\n{asset('page.css')}</style><script>{script()}\n{asset('glue.js')}</script>"
+def assets(methods: dict[str, str]) -> Any:
+    """Styles and scripts as a part of the page, so that they are there whoever serves it; nothing is fetched."""
+    names = f"window.ctxmixSpace.methods = {as_json(methods)};"
+    return gr.HTML(
+        f"<style>{style()}\n{asset('page.css')}</style>",
+        js_on_load=f"{script()}\n{asset('glue.js')}\n{names}",
+        elem_id="ctxmix-assets",
+        padding=False,
+        apply_default_css=False,
+    )
 
 
 def say(text: str) -> str:
     return panels.message(text, "warn")
 
 
-def show(model: str, method: str, text: str, pair: str = "") -> tuple[Any, str]:
-    """The map, or why there is none."""
+def answer(model: str, method: str, text: str, pair: str = "", serial: str = "") -> dict[str, Any]:
+    """Everything the map tab shows of one request, with the request and its number; or why there is nothing."""
+    asked = (model, method, text, pair or "")
+    query = dict(zip(("model", "method", "text", "pair"), map(str, asked), strict=True))
     try:
-        return handlers.view_of(model, method, text, pair), ""
+        # a stored example waits for nobody
+        stored = isinstance(text, str) and examples.holds(
+            model, method, text.strip(), (pair or "").strip()
+        )
+        if stored:
+            gate.cancel("main")
+            made = handlers.answer(*asked)
+        else:
+            made = gate.latest("main", handlers.answer, *asked)
     except cm.CtxmixError as error:
-        return gr.skip(), panels.message(str(error))
-
-
-def info(model: str, method: str, text: str, pair: str = "") -> str:
-    try:
-        return panels.method_info(method, handlers.slow_note(model, method, text or "", pair or ""))
-    except cm.CtxmixError as error:
-        return panels.message(str(error))
-
-
-def predict(model: str, text: str, pair: str = "") -> str:
-    """Probabilities; a text that gave no map gives nothing here either."""
-    try:
-        return panels.prediction_bars(handlers.predictions(model, text, pair))
-    except cm.CtxmixError:
-        return ""
+        return {
+            "serial": serial,
+            "query": query,
+            "error": panels.message(str(error)),
+            "info": panels.method_info(method),
+        }
+    return {
+        **made["view"],
+        "serial": serial,
+        "prediction": panels.prediction_bars(made["prediction"]),
+        "info": panels.method_info(method, made["slow"]),
+    }
 
 
 def score(model: str, text: str, pair: str = "") -> str:
     try:
-        made = {name: handlers.scores(model, text, name, pair) for name in handlers.SCORES}
+        made = {
+            name: gate.run(handlers.scores, model, text, name, pair) for name in handlers.SCORES
+        }
     except cm.CtxmixError as error:
         return panels.message(str(error), "warn")
     return panels.score_lines(made)
+
+
+def why(
+    model: str, text: str, pair: str = "", word: str = "", foil: str = "", serial: str = ""
+) -> dict[str, Any]:
+    """The ledger of the prediction, with gradients and blank-out beside it."""
+    try:
+        account, others = gate.latest(
+            "why", handlers.why, model, text, pair, word or "", foil or ""
+        )
+        return {"serial": serial, "html": panels.why_panel(account, others)}
+    except cm.CtxmixError as error:
+        return {"serial": serial, "html": panels.message(str(error), "warn")}
+
+
+def similar(model: str, text_a: str, text_b: str, serial: str = "") -> dict[str, Any]:
+    try:
+        return {
+            "serial": serial,
+            "html": gate.latest("similarity", handlers.similar, model, text_a, text_b),
+        }
+    except cm.CtxmixError as error:
+        return {"serial": serial, "html": panels.message(str(error))}
+
+
+def ranked(model: str, query: str, documents: str, serial: str = "") -> dict[str, Any]:
+    try:
+        return {
+            "serial": serial,
+            "html": gate.latest("ranking", handlers.ranked, model, query, documents or ""),
+        }
+    except cm.CtxmixError as error:
+        return {"serial": serial, "html": panels.message(str(error))}
+
+
+def stamped(slot: str, count: int) -> str:
+    """JavaScript: the last of `count` + 1 fields becomes the number of this request."""
+    names = ", ".join(f"f{k}" for k in range(count))
+    return f"({names}) => [{names}, window.ctxmixSpace.ask('{slot}', {names})]"
 
 
 MODES = ("two methods", "two models", "two sentences")
 
 
 def compare(
-    mode: str, model: str, method: str, text: str, pair: str, other_model: str, other_method: str, other_text: str
+    mode: str,
+    model: str,
+    method: str,
+    text: str,
+    pair: str,
+    other_model: str,
+    other_method: str,
+    other_text: str,
+    serial: str = "",
 ) -> tuple[Any, Any, Any, str]:
     """Three widgets: first, second, and second minus first."""
     second = {
-        "two methods": (model, other_method, text), "two models": (other_model, method, text), "two sentences": (model, method, other_text),
-    }  # fmt: skip
+        "two methods": (model, other_method, text),
+        "two models": (other_model, method, text),
+        "two sentences": (model, method, other_text),
+    }
     wanted = second.get(mode) or (other_model, other_method, other_text)
-    try:
-        first, other, gap = handlers.compare(model, method, text, *wanted, pair)
-    except cm.CtxmixError as error:
-        return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
     query = {"mode": mode, "model": model, "method": method, "text": text, "pair": pair or ""}
     query |= {"other_model": other_model, "other_method": other_method, "other_text": other_text}
-    sides = [
-        {**made.to_view(title=f"{n}: {m_} · {mo.rsplit('/', 1)[-1]}"), "query": query}
-        for made, n, m_, mo in ((first, "first", method, model), (other, "second", wanted[1], wanted[0]))
-    ]
-    return sides[0], sides[1], {**gap.payload(), "title": "second − first", "pairs": gap.pairs, "query": query}, ""
+    try:
+        made = gate.latest("compare", handlers.compared, (model, method, text), wanted, query)
+        first, second_view, gap = ({**view, "serial": serial} for view in made)
+        return first, second_view, gap, ""
+    except cm.CtxmixError as error:
+        return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
 
 
 def _key(asked: tuple[Any, ...]) -> str:
@@ -106,45 +183,48 @@ def _key(asked: tuple[Any, ...]) -> str:
 
 
 def compare_once(*fields: Any) -> tuple[Any, ...]:
-    """The same, unless exactly this stands there already (the last field is the key of what does)."""
-    *asked, seen = fields
+    """The same, unless exactly this stands there already: the last fields are the key of what does,
+    and the number of the request.
+    """
+    *asked, seen, serial = fields
     key = _key(tuple(asked))
     if key == seen:
         return tuple(gr.skip() for _ in range(5))
-    made = compare(*asked)
+    made = compare(*(*asked, serial))
     return (*made, "" if made[3] else key)
-
-
-def similar_once(model: str, method: str, text_a: str, text_b: str, seen: str) -> tuple[Any, str]:
-    """The similarity panel, unless it stands there already."""
-    key = _key((model, method, text_a, text_b))
-    if key == seen:
-        return gr.skip(), seen
-    try:
-        return panels.similarity_panel(handlers.similarity(model, text_a, text_b, method)), key
-    except cm.CtxmixError as error:
-        return panels.message(str(error)), ""
 
 
 def agree(model: str, text: str, pair: str, target: int) -> str:
     try:
-        return panels.agreement_table(handlers.agreement(model, text, int(target or 0), pair))
+        return panels.agreement_table(
+            gate.run(handlers.agreement, model, text, int(target or 0), pair)
+        )
     except cm.CtxmixError as error:
         return panels.message(str(error))
 
 
-def show_image(image: Any, model: str, method: str, name: str | None = "") -> tuple[Any, str]:
+def show_image(
+    image: Any, model: str, method: str, name: str | None = "", serial: str = ""
+) -> tuple[Any, str]:
     try:
-        return pictures.view(image, model.strip(), method, name or ""), ""
+        made = gate.latest("image", pictures.view, image, model.strip(), method, name or "")
+        return {**made, "serial": serial}, ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
 
 
 def when(tab: str, function: Any, count: int) -> Any:
     """Only while that tab is open."""
-    return lambda now, *fields: function(*fields) if now == tab else tuple(gr.skip() for _ in range(count))
+    return lambda now, *fields: (
+        function(*fields)
+        if now == tab
+        else (tuple(gr.skip() for _ in range(count)) if count > 1 else gr.skip())
+    )
 
 
-def opening(tab: str) -> str:
-    """JavaScript: the first field is the tab, or "link" while a link is opening it."""
-    return f"(now, ...fields) => [window.ctxmixSpace.opening('{tab}'), ...fields]"
+def opening(tab: str, slot: str = "") -> str:
+    """JavaScript: the first field is the tab, or "link" while a link is opening it; with a slot the
+    last one is the number of the request.
+    """
+    fields = f"...fields.slice(0, -1), window.ctxmixSpace.ask('{slot}')" if slot else "...fields"
+    return f"(now, ...fields) => [window.ctxmixSpace.opening('{tab}'), {fields}]"

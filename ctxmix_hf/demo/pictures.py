@@ -5,17 +5,30 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import json
 from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from ctxmix_hf.demo.limits import info_of
+from ctxmix_hf.demo.limits import check_seconds, info_of
+from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import SHELF
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.viz.signals import patch_grid
 
-EXAMPLES = ("shapes", "landscape", "board")
+DRAWN = ("shapes", "landscape", "board")
+
+
+@cache
+def digits() -> dict[str, list[int]]:
+    """Handwritten digits of 8 by 8 pixels that the bundled model has not seen (training/train_digits.py)."""
+    text = (resources.files("ctxmix_hf") / "demo" / "digits.json").read_text(encoding="utf-8")
+    return {row["name"]: row["pixels"] for row in json.loads(text)}
+
+
+EXAMPLES = (*digits(), *DRAWN)
 
 
 @cache
@@ -24,8 +37,15 @@ def example(name: str) -> Any:
     from PIL import Image, ImageDraw
 
     if name not in EXAMPLES:
-        raise InputError(f"There is no example picture {name!r}. Choose one of {', '.join(EXAMPLES)}.")
-    image = Image.new("RGB", (224, 224), {"shapes": "#f4efe6", "landscape": "#9fd0f2", "board": "#f5f5f0"}[name])
+        raise InputError(
+            f"There is no example picture {name!r}. Choose one of {', '.join(EXAMPLES)}."
+        )
+    if name in digits():
+        grey = (np.array(digits()[name]).reshape(8, 8) * 255 / 16).round().astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB").resize((224, 224), Image.Resampling.NEAREST)
+    image = Image.new(
+        "RGB", (224, 224), {"shapes": "#f4efe6", "landscape": "#9fd0f2", "board": "#f5f5f0"}[name]
+    )
     draw = ImageDraw.Draw(image)
     if name == "shapes":
         draw.ellipse((24, 28, 110, 114), fill="#d1495b")
@@ -50,19 +70,36 @@ def read(given: str) -> Any:
     if not given.startswith("data:"):
         return example(given)
     try:
-        return Image.open(io.BytesIO(base64.b64decode(given.partition(",")[2], validate=True))).convert("RGB")
+        opened = Image.open(io.BytesIO(base64.b64decode(given.partition(",")[2], validate=True)))
+        check_pixels(opened)
+        return opened.convert("RGB")
+    except Image.DecompressionBombError as error:
+        raise InputError(TOO_MANY) from error
     except (binascii.Error, UnidentifiedImageError, OSError, ValueError) as error:
-        raise InputError("The picture could not be read: send a PNG or JPEG as a data URL.") from error
+        raise InputError(
+            "The picture could not be read: send a PNG or JPEG as a data URL."
+        ) from error
 
 
-def map_of(image: Any, model: str, method: str) -> tuple[Any, Any]:
-    """(the map, the picture as the model saw it)."""
+TOO_MANY = f"The picture has too many pixels; this page takes at most {SETTINGS.pixels:,}. Send a smaller one."
+
+
+def check_pixels(image: Any) -> None:
+    """Told by the file's header, before the pixels are unpacked."""
+    if image.width * image.height > SETTINGS.pixels:
+        raise InputError(TOO_MANY)
+
+
+def map_of(image: Any, model: str, method: str) -> tuple[Any, Any, str]:
+    """(the map, the picture as the model saw it, what the model takes it for)."""
     if image is None:
         raise InputError("Choose a picture first.")
     info_of(method)
     held = SHELF.get(model)
     if "pixel_values" not in getattr(held.model, "main_input_name", "pixel_values"):
-        raise InputError(f"{model} does not read pictures: type the name or path of a vision model.")
+        raise InputError(
+            f"{model} does not read pictures: type the name or path of a vision model."
+        )
     from transformers import AutoImageProcessor
 
     reader: Any = AutoImageProcessor
@@ -70,10 +107,31 @@ def map_of(image: Any, model: str, method: str) -> tuple[Any, Any]:
         processor = reader.from_pretrained(held.model.config._name_or_path)
     except (OSError, ValueError) as error:
         raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
+    check_pixels(image)
     inputs = processor(images=image.convert("RGB"), return_tensors="pt")
+    check_seconds(held, method, patches(held.model.config, inputs["pixel_values"]))
     with held.lock:
-        out = held.model(**inputs, output_context_mixing=[method])
-    return next(iter(out.context_mixing.values()))[0], _seen(inputs["pixel_values"][0], processor)
+        out = held.model(**inputs, output_context_mixing=[method], max_memory=SETTINGS.memory)
+    made = next(iter(out.context_mixing.values()))[0]
+    return made, _seen(inputs["pixel_values"][0], processor), _said(held.model.config, out)
+
+
+def _said(config: Any, out: Any) -> str:
+    """The class with the largest probability, where there are classes."""
+    logits = getattr(out, "logits", None)
+    if logits is None or logits.ndim != 2:
+        return ""
+    logits = logits.detach()
+    best = int(logits[0].argmax())
+    share = float(logits[0].softmax(dim=-1)[best])
+    return f"the model sees {config.id2label.get(best, best)} ({share:.0%})"
+
+
+def patches(config: Any, pixels: Any) -> int:
+    """How many tokens a picture becomes, about."""
+    size = getattr(config, "patch_size", 16)
+    side = max(1, size if isinstance(size, int) else min(size))
+    return max(1, pixels.shape[-1] // side) * max(1, pixels.shape[-2] // side) + 1
 
 
 def _seen(values: Any, processor: Any) -> Any:
@@ -83,12 +141,14 @@ def _seen(values: Any, processor: Any) -> Any:
     array = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
     if getattr(processor, "do_normalize", False):
         array = array * np.asarray(processor.image_std) + np.asarray(processor.image_mean)
-    return Image.fromarray((255 * array.clip(0, 1)).round().astype(np.uint8)).resize((448, 448), Image.Resampling.NEAREST)
+    return Image.fromarray((255 * array.clip(0, 1)).round().astype(np.uint8)).resize(
+        (448, 448), Image.Resampling.NEAREST
+    )
 
 
 def view(image: Any, model: str, method: str, name: str = "") -> dict[str, Any]:
     """For the widget, with the picture; an uploaded one has no name, so a link cannot carry it."""
-    made, seen = map_of(image, model, method)
+    made, seen, said = map_of(image, model, method)
     grid, before = patch_grid(made.size)
     file = io.BytesIO()
     seen.save(file, format="JPEG", quality=88)
@@ -97,9 +157,13 @@ def view(image: Any, model: str, method: str, name: str = "") -> dict[str, Any]:
     query = {"tab": "image", "picture": name, "vision": model, "vision_method": method}
     labels = {"tokens": _labels(made.size, grid, before)}
     return {
-        **made.to_view(title=f"{method} · {short}"), **labels, "words": labels["tokens"], "pin": "0", "query": query,
+        **made.to_view(title=" · ".join(filter(None, (method, short, said)))),
+        **labels,
+        "words": labels["tokens"],
+        "pin": "0",
+        "query": query,
         "image": {"src": source, "grid": list(grid), "offset": before, "ratio": 1.0},
-    }  # fmt: skip
+    }
 
 
 def _labels(count: int, grid: tuple[int, int], before: int) -> list[str]:

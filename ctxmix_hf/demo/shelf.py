@@ -13,18 +13,21 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 import ctxmix_hf as cm
+from ctxmix_hf.demo import sizes
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
+from ctxmix_hf.heads import auto_class, head_of
 
 BOX = {
     "ctxmix/agreement": "AutoContextMixingModelForMaskedLM",
     "ctxmix/sentiment": "AutoContextMixingModelForSequenceClassification",
 }
-_HEADS = {
-    "ForMaskedLM": "AutoContextMixingModelForMaskedLM",
-    "ForSequenceClassification": "AutoContextMixingModelForSequenceClassification",
-    "ForImageClassification": "AutoContextMixingModelForImageClassification",
-}
+VISION = {"ctxmix/digits": "AutoContextMixingModelForImageClassification"}  # reads pictures
+_SHOWN = (
+    "MaskedLM",
+    "SequenceClassification",
+    "ImageClassification",
+)  # heads whose predictions the page shows
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,9 @@ class Held:
     @property
     def kind(self) -> str:
         name = type(self.model).__name__
-        return "masked" if "MaskedLM" in name else "classes" if "Classification" in name else "plain"
+        return (
+            "masked" if "MaskedLM" in name else "classes" if "Classification" in name else "plain"
+        )
 
     @property
     def weights(self) -> int:
@@ -76,7 +81,9 @@ class Shelf:
             try:
                 return self._put(name, load(name))
             finally:
-                self._loading.pop(name, None)  # also after a failure: names that cannot be loaded leave nothing behind
+                self._loading.pop(
+                    name, None
+                )  # also after a failure: names that cannot be loaded leave nothing behind
 
     def _put(self, name: str, made: Held) -> Held:
         with self._lock:
@@ -89,25 +96,40 @@ class Shelf:
 def check_name(given: Any) -> str:
     """Box models always; other names where the server allows them."""
     name = str(given or "").strip()
-    if name in BOX:
+    if name in BOX or name in VISION:
         return name
     if name.startswith("ctxmix/"):
-        raise UnknownNameError.among("model in the box", name, BOX)
+        raise UnknownNameError.among("bundled model", name, {**BOX, **VISION})
     if not name or len(name) > 200 or any(ord(c) < 32 for c in name):
         raise InputError("Choose a model.")
-    if not SETTINGS.any_model:
-        raise InputError(f"This server offers only {', '.join(BOX)}.")
-    if not SETTINGS.local_paths and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise InputError("This server loads models of the Hub only, not paths.")
+    return check_id(name, "model")
+
+
+def check_id(name: str, kind: str) -> str:
+    """A name that is not the server's own, where the server allows it: of the Hub, or a folder of this machine."""
+    if not SETTINGS.any_model and not SETTINGS.local_paths:
+        raise InputError(
+            f"This server offers only {', '.join(BOX)}."
+            if kind == "model"
+            else "This server offers only its own maps."
+        )
+    path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name or ".." in name
+    if not SETTINGS.local_paths and (path or Path(name).exists()):
+        raise InputError(f"This server opens {kind}s of the Hub only, not paths.")
+    if not SETTINGS.any_model and not Path(name).expanduser().exists():
+        raise InputError("This server opens folders of its own machine only, nothing of the Hub.")
     return name
 
 
 def load(name: str) -> Held:
     """From the box, the Hub or a folder; what goes wrong is said in one sentence."""
     try:
-        made = getattr(cm, BOX[name]).from_pretrained(name) if name in BOX else _load_other(name)
+        boxed = BOX.get(name) or VISION.get(name)
+        made = getattr(cm, boxed).from_pretrained(name) if boxed else _load_other(name)
         source = made.config._name_or_path
-        tokenizer = AutoTokenizer.from_pretrained(source) if hasattr(made.config, "vocab_size") else None
+        tokenizer = (
+            AutoTokenizer.from_pretrained(source) if hasattr(made.config, "vocab_size") else None
+        )
     except cm.CtxmixError:
         raise
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
@@ -120,14 +142,10 @@ def load(name: str) -> Held:
 def _load_other(name: str) -> Any:
     where = str(Path(name).expanduser()) if SETTINGS.local_paths else name
     config = AutoConfig.from_pretrained(where)
-    size = 12 * getattr(config, "num_hidden_layers", 12) * getattr(config, "hidden_size", 768) ** 2
-    if size > SETTINGS.parameters:
-        raise UnsupportedModelError(
-            f"{name} has about {size / 1e6:.0f} million parameters, this server takes {SETTINGS.parameters / 1e6:.0f}."
-        )
+    sizes.check(name, where, config)
     written = (getattr(config, "architectures", None) or [""])[0]
-    head = next((auto for part, auto in _HEADS.items() if part in written), "AutoContextMixingModel")
-    return getattr(cm, head).from_pretrained(where)
+    named = auto_class(written) if head_of(written) in _SHOWN else "AutoContextMixingModel"
+    return getattr(cm, named).from_pretrained(where)
 
 
 def _rate(model: Any) -> float:
@@ -142,7 +160,9 @@ def _rate(model: Any) -> float:
             start = time.perf_counter()
             model(ids)
             times.append(time.perf_counter() - start)
-    return float(max(2e9, 2 * weights * 48 / max(1e-4, min(times))))  # the best of four: the first one warms up
+    return float(
+        max(2e9, 2 * weights * 48 / max(1e-4, min(times)))
+    )  # the best of four: the first one warms up
 
 
 SHELF = Shelf(SETTINGS.models)

@@ -5,17 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
-from ctxmix_hf.demo.shelf import BOX, SHELF
+import ctxmix_hf as cm
+from ctxmix_hf.demo import library
+from ctxmix_hf.demo.shelf import BOX, SHELF, VISION
 
 NUMBERS = ("layer", "specials", "diagonal", "k")
-DISPLAY = ("view", "scope", "layer", "unit", "specials", "diagonal", "norm", "cmap", "pin", "k")
+DISPLAY = (
+    "view",
+    "scope",
+    "layer",
+    "unit",
+    "specials",
+    "diagonal",
+    "norm",
+    "range",
+    "cmap",
+    "pin",
+    "k",
+)
+TEXTS = ("The film is not good.", "This movie is bad.")  # what the tab of similarities opens with
 Asked = Mapping[str, str]
 
 
 def load_line(model: str, name: str = "model") -> str:
     """With the head the page's model has, where that is known."""
-    loader = BOX.get(model) or (type(SHELF.get(model).model).__name__ if model in SHELF.names() else "")
-    kind = next((head for head in ("ForMaskedLM", "ForSequenceClassification", "ForImageClassification") if head in loader), "")
+    loader = (
+        BOX.get(model)
+        or VISION.get(model)
+        or (type(SHELF.get(model).model).__name__ if model in SHELF.names() else "")
+    )
+    kind = next(
+        (
+            head
+            for head in ("ForMaskedLM", "ForSequenceClassification", "ForImageClassification")
+            if head in loader
+        ),
+        "",
+    )
     return f"{name} = cm.AutoContextMixingModel{kind}.from_pretrained({model!r})\n"
 
 
@@ -25,7 +51,7 @@ def display(asked: Asked, prefix: str = "") -> str:
     for key in DISPLAY:
         value = asked.get(prefix + key, "")
         if value.isdecimal() and key in NUMBERS:
-            parts.append(f"{key}={int(value) - 1 if key == 'layer' else int(value)}")
+            parts.append(f"{key}={int(value)}")
         elif value and key not in NUMBERS:
             parts.append(f"{key}={value!r}")
     return ", ".join(parts)
@@ -50,31 +76,52 @@ def of_comparison(a: Asked) -> str:
     method_2 = a.get("other_method", method) if mode in ("", "two methods") else method
     text_2 = a.get("other_text", text) if mode == "two sentences" else text
     second = "model" if other == model else "other"
+    options = display(a, "c.")
     return (
         f"import ctxmix_hf as cm\n\n{load_line(model)}{'' if other == model else load_line(other, 'other')}"
         f"first = cm.explain(model, {_text(text, a.get('pair', ''))}, {method!r}).words()\n"
         f"second = cm.explain({second}, {_text(text_2, a.get('pair', ''))}, {method_2!r}).words()\n"
         f"gap = second.difference(first, row_shares={method != method_2 or model != other})\n"
-        f'print(gap)\ngap.to_html("difference.html")    # one file, opens by double click\n'
+        f'print(gap)\ngap.to_html("difference.html"{", " + options if options else ""})    # one '
+        "file, opens by double click\n"
     )
 
 
 def of_similarity(a: Asked) -> str:
     return (
         f"import ctxmix_hf as cm\n\n{load_line(a['model'])}"
-        f"s = cm.similarity(model, {a.get('a', '')!r}, {a.get('b', '')!r}, {a['method']!r})\n"
-        "print(s.cosine)\ns.a.show()\ns.b.show()\n"
+        f"s = cm.similarity(model, {a.get('a') or TEXTS[0]!r}, {a.get('b') or TEXTS[1]!r})\n"
+        'print(s.finding())\ns.show()    # the same picture\ns.to_html("similarity.html")\n'
+    )
+
+
+def of_reasons(a: Asked) -> str:
+    """The ledger of the prediction."""
+    asked = "".join(
+        f", {name}={a[key].strip()!r}"
+        for key, name in (("word", "class_index"), ("foil", "foil"))
+        if a.get(key, "").strip()
+    )
+    return (
+        f"import ctxmix_hf as cm\n\n{load_line(a['model'])}"
+        f"l = cm.ledger(model, {_text(a['text'], a.get('pair', ''))}{asked})\n"
+        'print(l.finding())\nl.show()    # the same picture\nl.to_html("ledger.html")\n'
     )
 
 
 def of_picture(a: Asked) -> str:
-    options = display(a, "i.").replace("pin=", "target=")
-    target = next((part for part in options.split(", ") if part.startswith("target=")), "target='0'").replace("'", "")
-    method = a.get("vision_method", "attention_rollout")
+    pins, layer = (
+        [pin for pin in a.get("i.pin", "").split(".") if pin.isdecimal()],
+        a.get("i.layer", ""),
+    )
+    target = f"target=[{', '.join(pins)}]" if len(pins) > 1 else f"target={pins[0] if pins else 0}"
+    target += f", layer={layer}" if layer.isdecimal() else ""
+    method, vision = a.get("vision_method", cm.DEFAULT_METHOD), a.get("vision", "")
+    source = "model.config._name_or_path" if vision in VISION else repr(vision)
     return (
         "from PIL import Image\nfrom transformers import AutoImageProcessor\n\nimport ctxmix_hf as cm\n\n"
         f"{load_line(a.get('vision', ''))}image = Image.open('picture.png').convert('RGB')    # your picture\n"
-        f"pixels = AutoImageProcessor.from_pretrained({a.get('vision', '')!r})(images=image, return_tensors='pt')\n"
+        f"pixels = AutoImageProcessor.from_pretrained({source})(images=image, return_tensors='pt')\n"
         f"m = model(**pixels, output_context_mixing=[{method!r}]).context_mixing[{method!r}]\n"
         f"m.plot_image(image, {target})\n"
     )
@@ -82,6 +129,13 @@ def of_picture(a: Asked) -> str:
 
 def of_stored(a: Asked) -> str:
     name = a.get("store", "")
+    if name == library.NAME:
+        opened = 'cm.MapStore.open(files("ctxmix_hf") / "demo" / "maps")'
+        return (
+            "from importlib.resources import files\n\nimport ctxmix_hf as cm\n\n"
+            f"store = {opened}\n"
+            f"store[{a.get('id', '')!r}, {a.get('store_method', '')!r}].show({display(a, 'p.')})\n"
+        )
     way = "open" if name.startswith(("/", ".", "~")) else "from_hub"
     return (
         f"import ctxmix_hf as cm\n\nstore = cm.MapStore.{way}({name!r})\n"
@@ -92,8 +146,18 @@ def of_stored(a: Asked) -> str:
 def of_view(query: str, default: Asked) -> str:
     """The code of the view that an address opens."""
     a = {**default, **dict(parse_qsl(query.lstrip("?")))}
-    others = {"compare": of_comparison, "embeddings": of_similarity, "image": of_picture, "precomputed": of_stored}
+    others = {
+        "why": of_reasons,
+        "compare": of_comparison,
+        "embeddings": of_similarity,
+        "image": of_picture,
+        "precomputed": of_stored,
+    }
     tab = a.get("tab", "map")
-    if tab in others and (tab != "image" or a.get("vision")) and (tab != "precomputed" or a.get("id")):
+    if (
+        tab in others
+        and (tab != "image" or a.get("vision"))
+        and (tab != "precomputed" or a.get("id"))
+    ):
         return others[tab](a)
     return of_map(a["model"], a["method"], a["text"], a.get("pair", ""), display(a))

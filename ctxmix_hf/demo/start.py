@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
-import torch
-
-import ctxmix_hf as cm
 from ctxmix_hf.errors import MissingDependencyError
 
 try:
@@ -19,33 +17,62 @@ try:
 except ImportError as missing:
     raise MissingDependencyError.of("gradio", "demo") from missing
 
-from ctxmix_hf.demo import page, parts
-from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.demo.shelf import BOX, SHELF
+from PIL import Image
+from starlette.middleware import Middleware
+
+from ctxmix_hf.assistant.server import require_mcp
+from ctxmix_hf.demo import gate, handlers, page, tools
+from ctxmix_hf.demo.door import Door
+from ctxmix_hf.demo.settings import HOST, SETTINGS
 
 
 def build() -> Any:
+    """The page; whoever serves it, its functions are behind the gate from now on."""
     made = page.build_page()
-    made.queue(default_concurrency_limit=SETTINGS.concurrency, max_size=SETTINGS.queue)
+    # turns are given by the gate: gradio itself only hands requests on
+    made.queue(default_concurrency_limit=None, max_size=4 * SETTINGS.queue, api_open=False)
+    gate.open_gate()
     return made
 
 
 def theme() -> Any:
-    return gr.themes.Base(font=["ui-sans-serif", "system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"], primary_hue="blue")
+    return gr.themes.Base(
+        font=["ui-sans-serif", "system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+        primary_hue="blue",
+    )
 
 
 def launch(port: int | None = None, **options: Any) -> Any:
     """Serve the page and wait, unless `prevent_thread_lock=True`."""
-    defaults: dict[str, Any] = {"server_port": port, "theme": theme(), "head": parts.head(), "show_error": True, "ssr_mode": False}
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // SETTINGS.concurrency))  # visitors share the cores
-    page_ = build()
-    threading.Thread(target=warm, daemon=True).start()
-    return page_.launch(**{**defaults, **options})
+    os.environ[HOST] = str(
+        options.get("server_name") or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+    )
+    Image.MAX_IMAGE_PIXELS = SETTINGS.pixels
+    defaults: dict[str, Any] = {
+        "server_port": port,
+        "theme": theme(),
+        "favicon_path": str(Path(__file__).with_name("icon.svg")),
+        "ssr_mode": False,
+        "show_error": SETTINGS.local_paths,
+        "enable_monitoring": False,
+        "state_session_capacity": 50,
+        "max_threads": 2 * SETTINGS.queue,
+        "max_file_size": SETTINGS.upload_megabytes * 1_000_000,
+        "app_kwargs": {"middleware": [Middleware(Door)]},
+    }
+    if options.get("mcp_server"):
+        require_mcp()
+    gate.open_gate().start()  # the workers start while the page is built
+    made = build()
+    if options.get("mcp_server"):
+        tools.add(made)
+    for number in range(SETTINGS.concurrency):
+        threading.Thread(target=warm, args=(f"warming {number}",), daemon=True).start()
+    return made.launch(**{**defaults, **options})
 
 
-def warm() -> None:
+def warm(name: str) -> None:
     """Load the first model while the visitor reads: the page itself does not wait for it."""
     with contextlib.suppress(Exception):  # the page says what is wrong when the model is asked for
-        held = SHELF.get(next(iter(BOX)))
-        with held.lock:
-            cm.explain(held.model, "Warm up.", ["value_zeroing", "alti"], tokenizer=held.tokenizer)
+        gate.open_gate().run(gate.Task(name), handlers.warm, (), {})

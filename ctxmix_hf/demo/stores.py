@@ -7,14 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
-
 import ctxmix_hf as cm
-from ctxmix_hf.demo import panels
+from ctxmix_hf.demo import library
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.errors import InputError, StoreError
+from ctxmix_hf.demo.shelf import check_id
+from ctxmix_hf.errors import InputError, RefusedError, StoreError
 
-DEFAULT = os.environ.get("CTXMIX_DEMO_STORE", "")
+DEFAULT = os.environ.get("CTXMIX_DEMO_STORE", "") or library.NAME
 MOST = 200
 
 
@@ -24,14 +23,20 @@ def open_store(name: str) -> Any:
     name = name.strip()
     if not name:
         raise InputError("Type the name of a dataset repo (or a folder) with precomputed maps.")
-    if SETTINGS.local_paths and Path(name).expanduser().is_dir():
+    if name == library.NAME:
+        return cm.MapStore.open(library.folder())
+    if (SETTINGS.local_paths or name == DEFAULT) and Path(name).expanduser().is_dir():
         return cm.MapStore.open(Path(name).expanduser())
+    if name != DEFAULT:
+        check_id(name, "dataset")
     try:
         return cm.MapStore.from_hub(name)
     except (OSError, ValueError) as error:
         if isinstance(error, cm.CtxmixError):
             raise
-        raise StoreError(f"{name!r} could not be opened: {str(error).splitlines()[0][:200]}") from error
+        raise StoreError(
+            f"{name!r} could not be opened: {str(error).splitlines()[0][:200]}"
+        ) from error
 
 
 def search(name: str, split: str = "all", words: str = "") -> list[tuple[str, str]]:
@@ -47,44 +52,33 @@ def search(name: str, split: str = "all", words: str = "") -> list[tuple[str, st
     return found
 
 
-def listing(name: str, split: str, words: str, method: Any = "", key: Any = "") -> tuple[Any, Any, Any, str]:
-    """Choices of split, example and method; what was chosen stays where it still exists."""
-    try:
-        store, found = open_store(name), search(name, split, words)
-    except cm.CtxmixError as error:
-        return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
-    said = "" if found else panels.message("No example contains these words.", "warn")
-    methods, keys = list(store.methods), [place for _, place in found]
-    return (
-        gr.Dropdown(choices=["all", *splits(store)], value=split or "all"),
-        gr.Dropdown(choices=found, value=key if key in keys else next(iter(keys), None)),
-        gr.Dropdown(choices=methods, value=method if method in methods else next(iter(methods), None)), said,
-    )  # fmt: skip
-
-
-def first_listing(name: str, split: str, words: str, method: Any, key: Any) -> tuple[Any, Any, Any, Any]:
-    """Opening the tab shows what the server's own store holds."""
-    if key or not name.strip():
-        return gr.skip(), gr.skip(), gr.skip(), gr.skip()
-    return listing(name, split, words, method, key)
-
-
 def splits(store: Any) -> list[str]:
     return sorted({row.split for row in store.index})
 
 
-def view(name: str, key: str, method: str) -> dict[str, Any]:
+def choices(
+    name: str, split: str, words: str
+) -> tuple[list[str], list[str], list[tuple[str, str]]]:
+    """Splits, methods, and (text, id) of the examples found."""
     store = open_store(name)
-    return store[key, method].to_view(title=f"{method} · {name.rstrip('/').rsplit('/', 1)[-1]}")  # type: ignore[no-any-return]
+    return splits(store), list(store.methods), search(name, split, words)
 
 
-def opened(name: str, key: Any, method: Any, split: str = "all", words: str = "", said: str = "") -> tuple[Any, Any]:
-    """The chosen example's map; what the search had to say stays."""
-    if not key or said:
-        return gr.skip(), gr.skip()
-    try:
-        chosen = str(method or open_store(name).methods[0])
-        query = {"tab": "precomputed", "store": name.strip(), "split": "" if split == "all" else split, "search": words.strip()}
-        return {**view(name, str(key), chosen), "query": {**query, "id": str(key), "store_method": chosen}}, ""
-    except cm.CtxmixError as error:
-        return gr.skip(), panels.message(str(error))
+def map_of(name: str, key: str, method: str) -> Any:
+    """One map, unless it is so large that its JSON would be more than the server sends."""
+    store = open_store(name)
+    row = store.index.rows.get(str(key))
+    numbers = 0 if row is None else row.size**2 * max(store.index.depths, default=1)
+    if numbers * 10 > SETTINGS.answer_megabytes * 1_000_000:
+        raise RefusedError(
+            f"The map of {key!r} has {numbers:,} numbers, too many for this page. Open it with "
+            f"ctxmix_hf.MapStore.from_hub({name!r})[{key!r}, {method!r}]."
+        )
+    return store[key, method]
+
+
+def view(name: str, key: str, method: str) -> dict[str, Any]:
+    method = method or open_store(name).methods[0]
+    return map_of(name, key, method).to_view(
+        title=f"{method} · {name.rstrip('/').rsplit('/', 1)[-1]}"
+    )  # type: ignore[no-any-return]

@@ -1,35 +1,47 @@
-"""Is the map right? Five kinds of evidence from the papers, as one suite: `ctxmix_hf.evaluate("agreement")`."""
+"""Is the map right? Six kinds of evidence from the papers, as one suite: `ctxmix_hf.evaluate("agreement")`."""
 
 from ctxmix_hf.evaluation import (
     agreement,
+    attention_types,
     cue_alignment,
     erasure,
     faithfulness,
+    geometry,
     identifiability,
     mdl_probe,
     mixing,
     plausibility,
     recommendation,
+    sanity,
 )
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context, Evaluation
 from ctxmix_hf.evaluation.data import read_data
+from ctxmix_hf.evaluation.fitting import PAPER, Fitting
+from ctxmix_hf.evaluation.scores import signed
 from ctxmix_hf.evaluation.suite import SUITES, evaluate
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable
+from ctxmix_hf.registry import VIEWS
+
+VIEWS.add(__name__, {"evaluation.plot": "plots:draw"})
 
 run = evaluate
 
 __all__ = [
     "EVALUATIONS",
+    "PAPER",
     "SUITES",
     "Context",
     "Evaluation",
     "EvaluationReport",
     "EvaluationTable",
+    "Fitting",
     "agreement",
+    "attention_types",
     "cue_alignment",
     "erasure",
     "evaluate",
     "faithfulness",
+    "geometry",
     "identifiability",
     "mdl_probe",
     "mixing",
@@ -37,4 +49,6 @@ __all__ = [
     "read_data",
     "recommendation",
     "run",
+    "sanity",
+    "signed",
 ]

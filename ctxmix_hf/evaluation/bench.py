@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -25,9 +26,15 @@ from ctxmix_hf.evaluation.heldout import maybe_seen
 from ctxmix_hf.evaluation.samples import Sample
 from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
 from ctxmix_hf.modeling import instrument
+from ctxmix_hf.reading import longest_input, vocabulary_id
+from ctxmix_hf.targets import first_shown
+from ctxmix_hf.tokens import NOTICEABLE, Tokens, unknown_id
 
 Head = Literal["masked_lm", "classifier", "any"]
-HEAD_CLASS: dict[Head, str] = {"masked_lm": "ForMaskedLM", "classifier": "ForSequenceClassification"}
+HEAD_CLASS: dict[Head, str] = {
+    "masked_lm": "ForMaskedLM",
+    "classifier": "ForSequenceClassification",
+}
 LOADERS: dict[Head, Any] = {
     "masked_lm": AutoContextMixingModelForMaskedLM,
     "classifier": AutoContextMixingModelForSequenceClassification,
@@ -44,11 +51,15 @@ class Ready:
     ids: tuple[int, ...]
     special: tuple[bool, ...]
     pieces: tuple[str, ...]
-    words: tuple[tuple[int, ...], ...]  # the pieces of each of the sample's words; empty where cut off
-    position: int  # the target token: [MASK], or [CLS]
+    words: tuple[
+        tuple[int, ...], ...
+    ]  # the pieces of each of the sample's words; empty where cut off
+    position: int  # the target token: [MASK], [CLS], or the last one of a causal model
     good: int | None = None
     bad: int | None = None
     label: int | None = None
+    # the segment of each piece of a pair, where the model has segments
+    types: tuple[int, ...] | None = None
 
     def units(self) -> list[list[int]]:
         """Pieces grouped to words in the order of the text; a piece outside all words (special tokens) stands alone."""
@@ -85,8 +96,18 @@ class Bench:
     @property
     def depth(self) -> int:
         """How many layers a recorded forward pass leaves."""
+        return len(self._probe)
+
+    @property
+    def causal(self) -> bool:
+        return bool(self._probe.causal)
+
+    @cached_property
+    def _probe(self) -> Any:
         with torch.no_grad():
-            return len(self.model(**self.inputs([[self.tokenizer.unk_token_id or 0] * 2]), output_decomposition=True).decomposition)
+            return self.model(
+                **self.inputs([[self.tokenizer.unk_token_id or 0] * 2]), output_decomposition=True
+            ).decomposition
 
     def prepare(self, samples: Sequence[Sample]) -> tuple[list[Ready], Counter[str]]:
         """Sentences ready for the model, and how many are not, by reason."""
@@ -100,15 +121,34 @@ class Bench:
                 ready.append(made)
         return ready, skipped
 
+    def unknown_words(self, ready: Sequence[Ready]) -> tuple[str, ...]:
+        """A note where the model saw the unknown token in the place of many words."""
+        unknown = unknown_id(self.tokenizer)
+        ids = [
+            i
+            for item in ready
+            for i, special in zip(item.ids, item.special, strict=True)
+            if not special
+        ]
+        count = sum(i == unknown for i in ids)
+        if not ids or count < NOTICEABLE * len(ids):
+            return ()
+        return (
+            f"{count} of {len(ids)} tokens are unknown to the tokenizer: is it the model's own?",
+        )
+
     def _ready(self, sample: Sample) -> Ready | str:
         if self.heldout_only and maybe_seen(sample):
-            return "not in the held-out half, so the model in the box may have seen it"
+            return "not in the held-out half, so the bundled model may have seen it"
         mask = self.tokenizer.mask_token if self.head == "masked_lm" else None
         if mask is not None and sample.target is None:
             return "no target word to mask"
-        text, spans = sample.written(mask)
-        encoding = self.tokenizer(text, truncation=True, max_length=self.longest, return_offsets_mapping=True)
-        words = tuple(_pieces(span, encoding["offset_mapping"]) for span in spans)
+        texts, spans = sample.texts(mask)
+        encoding = self.tokenizer(
+            *texts, truncation=True, max_length=self.longest, return_offsets_mapping=True
+        )
+        parts = encoding.sequence_ids(0)
+        words = tuple(_pieces(span, encoding["offset_mapping"], parts) for span in spans)
         needed = [*sample.cues, *([sample.target] if sample.target is not None else [])]
         if any(not words[w] for w in needed):
             return "cue or target cut off by truncation"
@@ -116,59 +156,104 @@ class Bench:
         answers = self._answers(sample)
         if isinstance(answers, str):
             return answers
-        special = set(self.tokenizer.all_special_ids) - {self.tokenizer.mask_token_id, self.tokenizer.unk_token_id}
-        position = words[sample.target][0] if mask is not None and sample.target is not None else 0
+        special = set(self.tokenizer.all_special_ids) - {
+            self.tokenizer.mask_token_id,
+            self.tokenizer.unk_token_id,
+        }
         pieces = tuple(map(str, self.tokenizer.convert_ids_to_tokens(list(ids))))
-        return Ready(sample, ids, tuple(i in special for i in ids), pieces, words, position, *answers)
+        position = (
+            words[sample.target][0]
+            if mask is not None and sample.target is not None
+            else first_shown(Tokens(pieces), self.causal)
+        )
+        types = encoding.get("token_type_ids") if sample.second is not None else None
+        return Ready(
+            sample,
+            ids,
+            tuple(i in special for i in ids),
+            pieces,
+            words,
+            position,
+            *answers,
+            None if types is None else tuple(types),
+        )
 
     def _answers(self, sample: Sample) -> tuple[int | None, int | None, int | None] | str:
         """(good word, bad word, class) as the head's numbers."""
         if self.head == "masked_lm":
             good, bad = (None if w is None else self._single(w) for w in (sample.good, sample.bad))
-            if (sample.good is not None and good is None) or (sample.bad is not None and bad is None):
+            if (sample.good is not None and good is None) or (
+                sample.bad is not None and bad is None
+            ):
                 return "target or foil word is not one piece of the tokenizer"
             return good, bad, None
         if self.head == "classifier" and sample.label is not None:
-            names = {str(k).lower(): int(v) for k, v in (base_model(self.model).config.label2id or {}).items()}
-            label = sample.label if isinstance(sample.label, int) else names.get(sample.label.lower(), -1)
-            return (None, None, label) if 0 <= label < self.labels else "label outside the model's classes"
+            names = {
+                str(k).lower(): int(v)
+                for k, v in (base_model(self.model).config.label2id or {}).items()
+            }
+            label = (
+                sample.label
+                if isinstance(sample.label, int)
+                else names.get(sample.label.lower(), -1)
+            )
+            return (
+                (None, None, label)
+                if 0 <= label < self.labels
+                else "label outside the model's classes"
+            )
         return None, None, None
 
     def _single(self, word: str) -> int | None:
         """The vocabulary number of a word inside a sentence, where it is one piece."""
-        unknown = self.tokenizer.unk_token_id
-        for text in (word, f" {word}"):
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            if len(ids) == 1 and ids[0] != unknown:
-                found = int(ids[0])
-                if text is not word or self.tokenizer.decode([found]).startswith(" ") or not _byte_level(self.tokenizer):
-                    return found
-        return None
+        return vocabulary_id(self.tokenizer, word)
 
     def batches(self, ready: Sequence[Ready], sentences: int = BATCH_SENTENCES) -> list[list[int]]:
         """Numbers of sentences of similar length, shortest first; the same list always gives the same batches."""
-        order = sorted(range(len(ready)), key=lambda i: (ready[i].bad is None, len(ready[i].ids), i))
+        order = sorted(
+            range(len(ready)), key=lambda i: (ready[i].bad is None, len(ready[i].ids), i)
+        )
         most = sentences if self.tokenizer.pad_token_id is not None else 1
         batches: list[list[int]] = []
         for i in order:
-            room = batches and len(batches[-1]) < most and (len(batches[-1]) + 1) * len(ready[i].ids) <= BATCH_TOKENS
-            if room and (ready[batches[-1][0]].bad is None) == (ready[i].bad is None):  # one question per batch
+            room = (
+                batches
+                and len(batches[-1]) < most
+                and (len(batches[-1]) + 1) * len(ready[i].ids) <= BATCH_TOKENS
+            )
+            if room and (ready[batches[-1][0]].bad is None) == (
+                ready[i].bad is None
+            ):  # one question per batch
                 batches[-1].append(i)
             else:
                 batches.append([i])
         return batches
 
-    def inputs(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-        """Right-padded ids and mask on the model's device."""
+    def inputs_of(self, ready: Sequence[Ready]) -> dict[str, Tensor]:
+        """The tensors of a batch of sentences."""
+        return self.inputs([item.ids for item in ready], [item.types for item in ready])
+
+    def inputs(
+        self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int] | None] | None = None
+    ) -> dict[str, Tensor]:
+        """Right-padded ids and mask (and segments, where a row has them) on the model's device."""
         width = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
         ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
-        mask = (torch.arange(width)[None] < torch.tensor([len(row) for row in rows])[:, None]).long()
-        device = base_model(self.model).device
-        return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+        mask = (
+            torch.arange(width)[None] < torch.tensor([len(row) for row in rows])[:, None]
+        ).long()
+        held = {"input_ids": ids, "attention_mask": mask}
+        if types is not None and any(row is not None for row in types):
+            held["token_type_ids"] = torch.tensor(
+                [[*(row or ()), *[0] * (width - len(row or ()))] for row in types]
+            )
+        return {key: value.to(base_model(self.model).device) for key, value in held.items()}
 
 
-def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_only: bool | None = None) -> Bench:
+def open_bench(
+    model: Any, tokenizer: Any, head: Head, default: str, heldout_only: bool | None = None
+) -> Bench:
     """Load or take over the model, and refuse early where its head is not the one needed."""
     if model is None or isinstance(model, str):
         name = model or default
@@ -176,7 +261,9 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
         if head != "any":
             _check_architecture(path, head, name)
         tokenizer = tokenizer or AutoTokenizer.from_pretrained(path)
-        model = LOADERS[head if head != "any" else _own_head(path)].from_pretrained(name, tokenizer=tokenizer)
+        model = LOADERS[head if head != "any" else _own_head(path)].from_pretrained(
+            name, tokenizer=tokenizer
+        )
     else:
         name = str(base_model(model).config._name_or_path or type(base_model(model)).__name__)
         owner = instrumentation_of(model)
@@ -184,7 +271,9 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
         if tokenizer is None:
             raise InputError("No tokenizer is known for this model: pass tokenizer=...")
     if not getattr(tokenizer, "is_fast", False):
-        raise InputError("Evaluations need a fast tokenizer: only those know which characters a piece stands for.")
+        raise InputError(
+            "Evaluations need a fast tokenizer: only those know which characters a piece stands for."
+        )
     base = base_model(model)
     base.train(False)
     if head == "masked_lm" and tokenizer.mask_token is None:
@@ -194,7 +283,9 @@ def open_bench(model: Any, tokenizer: Any, head: Head, default: str, heldout_onl
         model = instrument(model, tokenizer=tokenizer)
     is_box = name == "ctxmix/agreement" or str(name) == str(model_path("ctxmix/agreement"))
     only = is_box if heldout_only is None else heldout_only
-    return Bench(model, tokenizer, head, name, fingerprint(base), _longest(base, tokenizer), only)
+    return Bench(
+        model, tokenizer, head, name, fingerprint(base), longest_input(base, tokenizer) or 512, only
+    )
 
 
 def _own_head(path: Any) -> Head:
@@ -205,10 +296,13 @@ def _own_head(path: Any) -> Head:
 
 def _check_architecture(path: Any, head: Head, name: str) -> None:
     named = AutoConfig.from_pretrained(path).architectures or []
-    if named and not any(HEAD_CLASS[head] in a or (head == "masked_lm" and "ForPreTraining" in a) for a in named):
+    if named and not any(
+        HEAD_CLASS[head] in a or (head == "masked_lm" and "ForPreTraining" in a) for a in named
+    ):
         raise UnsupportedMethodError(
             f"{name} was saved as {', '.join(named)}, without a {HEAD_CLASS[head]} head: its head would be random. "
-            f"Give a {HEAD_CLASS[head]} checkpoint (in the box: {', '.join(BOX)}), or choose identifiability or mixing, which need none."
+            f"Give a {HEAD_CLASS[head]} checkpoint (bundled: {', '.join(BOX)}), or choose "
+            "identifiability or mixing, which need none."
         )
 
 
@@ -217,9 +311,17 @@ def _check_head(model: Any, tokenizer: Any, head: Head, name: str) -> None:
     if head == "any":
         return
     base = base_model(model)
-    logits = getattr(base(**{k: v.to(base.device) for k, v in tokenizer("a", return_tensors="pt").items()}), "logits", None)
+    logits = getattr(
+        base(**{k: v.to(base.device) for k, v in tokenizer("a", return_tensors="pt").items()}),
+        "logits",
+        None,
+    )
     shape = () if logits is None else tuple(logits.shape)
-    fits = len(shape) == 3 and shape[-1] >= len(tokenizer) // 2 if head == "masked_lm" else len(shape) == 2 and shape[-1] > 1
+    fits = (
+        len(shape) == 3 and shape[-1] >= len(tokenizer) // 2
+        if head == "masked_lm"
+        else len(shape) == 2 and shape[-1] > 1
+    )
     if not fits:
         raise UnsupportedMethodError(
             f"{name} ({type(base).__name__}) has no {HEAD_CLASS[head]} head, which this evaluation needs"
@@ -229,7 +331,11 @@ def _check_head(model: Any, tokenizer: Any, head: Head, name: str) -> None:
 
 def fingerprint(base: Any) -> str:
     """A hash of the configuration and of a sample of every weight: results of another model are never taken up."""
-    config = {k: v for k, v in base.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    config = {
+        k: v
+        for k, v in base.config.to_dict().items()
+        if k not in ("_name_or_path", "transformers_version")
+    }
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for key, value in base.state_dict().items():
         flat = value.detach().flatten()
@@ -238,19 +344,12 @@ def fingerprint(base: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def _longest(base: Any, tokenizer: Any) -> int:
-    known = [int(tokenizer.model_max_length)] if tokenizer.model_max_length < 10**6 else []
-    places = getattr(base.config, "max_position_embeddings", None)
-    if isinstance(places, int) and places > 0 and not known:
-        known.append(places - 2 if "roberta" in base.config.model_type else places)
-    return min([*known, places] if isinstance(places, int) and places > 0 else known, default=512)
-
-
-def _pieces(span: tuple[int, int], offsets: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    return tuple(i for i, (a, b) in enumerate(offsets) if b > a and min(b, span[1]) - max(a, span[0]) > 0)
-
-
-def _byte_level(tokenizer: Any) -> bool:
-    return len(tokenizer(" a", add_special_tokens=False)["input_ids"]) > 0 and any(
-        piece.startswith(("Ġ", "▁")) for piece in tokenizer.convert_ids_to_tokens(tokenizer(" a", add_special_tokens=False)["input_ids"])
+def _pieces(
+    span: tuple[int, int, int], offsets: Sequence[tuple[int, int]], parts: Sequence[int | None]
+) -> tuple[int, ...]:
+    part, start, stop = span
+    return tuple(
+        i
+        for i, (a, b) in enumerate(offsets)
+        if b > a and parts[i] == part and min(b, stop) - max(a, start) > 0
     )

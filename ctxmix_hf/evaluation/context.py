@@ -8,9 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ctxmix_hf.attribution import ATTRIBUTIONS
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation.bench import Bench, Ready
-from ctxmix_hf.evaluation.scores import DEFAULT_METHODS, REFERENCES, MethodSet, Scores, collect
+from ctxmix_hf.evaluation.fitting import QUICK, Fitting
+from ctxmix_hf.evaluation.scores import (
+    DEFAULT_METHODS,
+    RANDOM,
+    REFERENCES,
+    USUAL,
+    Asked,
+    MethodSet,
+    Scores,
+    collect,
+)
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.evaluation.work import Store
 from ctxmix_hf.registry import Registry
@@ -29,24 +40,45 @@ class Context:
     progress: bool | None = None
     other: Context | None = None  # the second model, for comparisons between models
     stores: dict[str, Store] = field(default_factory=dict, repr=False)
-    made: dict[str, EvaluationTable] = field(default_factory=dict)  # tables of this run, for those that build on them
+    made: dict[str, EvaluationTable] = field(
+        default_factory=dict
+    )  # tables of this run, for those that build on them
+    asked: Asked = USUAL  # which answer is explained
+    references: tuple[Any, ...] = REFERENCES  # what faithfulness compares with
+    fitting: Fitting = QUICK  # how the maps of identifiability are learned
+
+    @property
+    def _wanted(self) -> Any:
+        """The methods asked for; without a head only maps have something to say."""
+        if self.methods is not None:
+            return self.methods
+        return [
+            name
+            for name in DEFAULT_METHODS
+            if self.bench.head != "any" or name not in ATTRIBUTIONS or name == RANDOM
+        ]
 
     @cached_property
     def method_set(self) -> MethodSet:
-        wanted = DEFAULT_METHODS if self.methods is None else self.methods
-        return MethodSet.of(wanted, REFERENCES if self.bench.head != "any" else ())
+        return MethodSet.of(self._wanted, self.references if self.bench.head != "any" else ())
 
     @cached_property
     def scores(self) -> list[Scores]:
         """Every method's rows for every sentence: computed once for all evaluations of a run."""
-        return collect(self.bench, self.ready, self.method_set, self.store("scores"), seed=self.seed, progress=self.progress)
+        return collect(
+            self.bench,
+            self.ready,
+            self.method_set,
+            self.store("scores"),
+            seed=self.seed,
+            progress=self.progress,
+            asked=self.asked,
+        )
 
     @property
     def compared(self) -> list[str]:
         """The methods asked for, without the references that were added."""
-        if self.methods is None:
-            return list(DEFAULT_METHODS)
-        named = MethodSet.of(self.methods).names
+        named = MethodSet.of(self._wanted).names
         return [name for name in self.method_set.names if name in named]
 
     def store(self, name: str) -> Store:
@@ -59,21 +91,40 @@ class Context:
     def accuracy(self) -> str:
         """How often the model itself is right, as a note."""
         known = [s.right for s in self.scores if s.right is not None]
-        return f"{self.bench.name} is right on {sum(known)} of {len(known)} sentences." if known else ""
+        return (
+            f"{self.bench.name} is right on {sum(known)} of {len(known)} sentences."
+            if known
+            else ""
+        )
 
     def table(
-        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str, *, form: Form | None = None,
-        notes: Sequence[str] = (), sentences: int | None = None,
-    ) -> EvaluationTable:  # fmt: skip
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Cell]],
+        caption: str,
+        *,
+        form: Form | None = None,
+        notes: Sequence[str] = (),
+        sentences: int | None = None,
+    ) -> EvaluationTable:
         """A table that carries its notes and its origin."""
-        meta = {"model": self.bench.name, "sentences": len(self.ready) if sentences is None else sentences, "seed": self.seed}
+        meta = {
+            "model": self.bench.name,
+            "sentences": len(self.ready) if sentences is None else sentences,
+            "seed": self.seed,
+        }
         every = tuple(note for note in (*notes, *self.left_out) if note)
-        return EvaluationTable(name, tuple(columns), tuple(tuple(r) for r in rows), caption, every, form, meta)
+        return EvaluationTable(
+            name, tuple(columns), tuple(tuple(r) for r in rows), caption, every, form, meta
+        )
 
     def need_sentences(self, count: int = 1) -> None:
         if len(self.ready) < count:
             why = " ".join(self.left_out)
-            raise InputError(f"{len(self.ready)} usable sentences, at least {count} needed. {why}".strip())
+            raise InputError(
+                f"{len(self.ready)} usable sentences, at least {count} needed. {why}".strip()
+            )
 
 
 Run = Callable[[Context], EvaluationTable]

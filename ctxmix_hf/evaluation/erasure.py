@@ -1,8 +1,9 @@
-"""What happens when the tokens a method ranks first are taken away, or alone are kept? (DeYoung et al. 2020, section 4.3)
+"""What happens when the tokens a method ranks first are taken away, or alone are kept? (DeYoung et
+al. 2020, section 4.3)
 
-Comprehensiveness is `f(x) - f(x without the top k)`, sufficiency `f(x) - f(only the top k)`; AOPC is their mean over the
-fractions up to one half. AUPC is the area under f while tokens vanish, best first. Tokens are replaced by the unknown
-token; special tokens and the masked one stay.
+Comprehensiveness is `f(x) - f(x without the top k)`, sufficiency `f(x) - f(only the top k)`; AOPC
+is their mean over the fractions up to one half. AUPC is the area under f while tokens vanish, best
+first. Tokens are replaced by the unknown token; special tokens and the masked one stay.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ctxmix_hf.evaluation.metrics import Array, area, count_of, mean_of, summari
 from ctxmix_hf.evaluation.scores import Scores, question_of
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.evaluation.work import Result, content_key, rounded
+from ctxmix_hf.instrumentation.session import base_model
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 AOPC_UP_TO = 0.5
@@ -42,15 +44,22 @@ def _erased(scores: Scores, row: Array, blank: int) -> list[list[int]]:
 
 
 @torch.no_grad()
-def _batch(bench: Bench, some: Sequence[Scores], methods: Sequence[str], blank: int) -> list[Result]:
+def _batch(
+    bench: Bench, some: Sequence[Scores], methods: Sequence[str], blank: int
+) -> list[Result]:
     results: list[Result] = [{"before": s.answer, "curves": {}} for s in some]
     ready = [s.ready for s in some]
-    logits = bench.model(**bench.inputs([r.ids for r in ready])).logits
-    question = question_of(logits, ready)
+    logits = bench.model(**bench.inputs_of(ready)).logits
+    question = question_of(logits, ready, base_model(bench.model).config)
     for method in methods:
         changed = [_erased(s, s.final(method), blank) for s in some]
-        rows = [sentence[k] for k in range(2 * len(FRACTIONS)) for sentence in changed]  # copies of the batch
-        after = question.score(bench.model(**bench.inputs(rows)).logits).view(2 * len(FRACTIONS), len(some)).T.tolist()
+        rows = [
+            sentence[k] for k in range(2 * len(FRACTIONS)) for sentence in changed
+        ]  # copies of the batch
+        answers = bench.model(
+            **bench.inputs(rows, [r.types for r in ready] * (2 * len(FRACTIONS)))
+        ).logits
+        after = question.score(answers).view(2 * len(FRACTIONS), len(some)).T.tolist()
         for result, values in zip(results, after, strict=True):
             result["curves"][method] = rounded(values)
     return results
@@ -60,7 +69,11 @@ def erasures(context: Context) -> list[Result]:
     """Per sentence: the score before, and after each erasure by each method."""
     context.need_sentences()
     bench, scores, methods = context.bench, context.scores, context.method_set.names
-    blank = bench.tokenizer.unk_token_id if bench.tokenizer.unk_token_id is not None else bench.tokenizer.mask_token_id
+    blank = (
+        bench.tokenizer.unk_token_id
+        if bench.tokenizer.unk_token_id is not None
+        else bench.tokenizer.mask_token_id
+    )
     described = [bench.fingerprint, context.method_set.described(), context.seed, FRACTIONS, blank]
     keys = [content_key("erasure", s.ready.sample.key, s.ready.ids, *described) for s in scores]
     batches = bench.batches([s.ready for s in scores], sentences=16)
@@ -79,7 +92,11 @@ def measures(before: float, curve: Sequence[float]) -> tuple[float, float, float
     return drops[0], drops[1], area([0.0, *FRACTIONS], [before, *without])
 
 
-@evaluation("erasure", "comprehensiveness, sufficiency and area under the perturbation curve", "DeYoung et al. 2020, section 4.3")
+@evaluation(
+    "erasure",
+    "comprehensiveness, sufficiency and area under the perturbation curve",
+    "DeYoung et al. 2020, section 4.3",
+)
 def erasure(context: Context) -> EvaluationTable:
     """One row per method. High comprehensiveness, low sufficiency and low AUPC are good."""
     found = erasures(context)
@@ -87,14 +104,37 @@ def erasure(context: Context) -> EvaluationTable:
     for method in context.method_set.names:
         values = [measures(r["before"], r["curves"][method]) for r in found]
         wide = summarise([v[0] for v in values], context.seed)
-        rows.append([method, wide.mean, wide.low, wide.high, mean_of([v[1] for v in values]), mean_of([v[2] for v in values]), wide.n])
+        rows.append(
+            [
+                method,
+                wide.mean,
+                wide.low,
+                wide.high,
+                mean_of([v[1] for v in values]),
+                mean_of([v[2] for v in values]),
+                wide.n,
+            ]
+        )
     columns = ("method", "comprehensiveness", "ci_low", "ci_high", "sufficiency", "aupc", "n")
-    form = Form("bars", "method", "comprehensiveness", error=("ci_low", "ci_high"), title="Comprehensiveness (AOPC): higher is better")
-    caption = "change of the score when the top tokens go (comprehensiveness) or alone stay (sufficiency), mean over fractions to 0.5"
+    form = Form(
+        "bars",
+        "method",
+        "comprehensiveness",
+        error=("ci_low", "ci_high"),
+        title="Comprehensiveness (AOPC): higher is better",
+    )
+    caption = (
+        "change of the score when the top tokens go (comprehensiveness) or alone stay "
+        "(sufficiency), mean over fractions to 0.5"
+    )
     return context.table("erasure", columns, rows, caption, form=form)
 
 
-@evaluation("erasure_curves", "the score while tokens vanish, best first", "DeYoung et al. 2020, section 4.3")
+@evaluation(
+    "erasure_curves",
+    "the score while tokens vanish, best first",
+    "DeYoung et al. 2020, section 4.3",
+)
 def erasure_curves(context: Context) -> EvaluationTable:
     found = erasures(context)
     rows: list[list[Cell]] = []
@@ -102,5 +142,17 @@ def erasure_curves(context: Context) -> EvaluationTable:
         rows.append([method, 0.0, mean_of([r["before"] for r in found])])
         for k, fraction in enumerate(FRACTIONS):
             rows.append([method, fraction, mean_of([r["curves"][method][k] for r in found])])
-    form = Form("lines", "method", "score", "fraction", title="Score of the answer while the top tokens vanish")
-    return context.table("erasure_curves", ("method", "fraction", "score"), rows, "mean score by fraction of tokens erased", form=form)
+    form = Form(
+        "lines",
+        "method",
+        "score",
+        "fraction",
+        title="Score of the answer while the top tokens vanish",
+    )
+    return context.table(
+        "erasure_curves",
+        ("method", "fraction", "score"),
+        rows,
+        "mean score by fraction of tokens erased",
+        form=form,
+    )

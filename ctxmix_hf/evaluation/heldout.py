@@ -1,4 +1,4 @@
-"""Which sentences the agreement model in the box has never seen: the rule in its heldout.json, as code."""
+"""Which sentences the agreement bundled model has never seen: the rule in its heldout.json, as code."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import re
 from ctxmix_hf.evaluation.samples import Sample
 
 # The five sets of Mohebbi et al. 2023, table 1, by BLiMP's names and by theirs.
-SPLIT_SETS = frozenset({
-    "anaphor_number_agreement", "determiner_noun_agreement_2", "determiner_noun_agreement_with_adj_2",
-    "distractor_agreement_relational_noun", "regular_plural_subject_verb_agreement_1", "ana", "dna", "dnaa", "darn", "rpsv",
-})  # fmt: skip
+SPLIT_SETS = frozenset(
+    {
+        "anaphor_number_agreement",
+        "determiner_noun_agreement_2",
+        "determiner_noun_agreement_with_adj_2",
+        "distractor_agreement_relational_noun",
+        "regular_plural_subject_verb_agreement_1",
+        "ana",
+        "dna",
+        "dnaa",
+        "darn",
+        "rpsv",
+    }
+)
 
 
 def normalised(sample: Sample) -> str:

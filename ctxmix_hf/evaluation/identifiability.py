@@ -1,7 +1,8 @@
 """Can a hidden token still be told apart? (Brunner et al. 2020, section 4)
 
-A map g is learned from hidden tokens to input tokens (e^0, the tensor that enters layer 1). A token is identified when the
-input nearest to g(e_i^l), among the tokens of its own sentence, is its own. Folds are cut by sentence.
+A map g is learned from hidden tokens to input tokens (e^0, the tensor that enters layer 1). A token
+is identified when the input nearest to g(e_i^l), among the tokens of its own sentence, is its own.
+Folds are cut by sentence.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch import Tensor, nn
 
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.features import hidden_states
+from ctxmix_hf.evaluation.fitting import QUICK, Fitting
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.evaluation.work import Store, content_key, watched
 
 Fold = tuple[list[int], list[int], list[int]]  # training, validation and test sentences
 Distance = Literal["cosine", "l2"]
-FOLDS = 3
 NEIGHBOURS = (-3, -2, -1, 1, 2, 3)
 
 
@@ -41,7 +42,11 @@ def distances(predicted: Tensor, candidates: Tensor, distance: Distance) -> Tens
     """`[T, T']`."""
     if distance == "l2":
         return torch.cdist(predicted, candidates)
-    return 1 - torch.nn.functional.normalize(predicted, dim=-1) @ torch.nn.functional.normalize(candidates, dim=-1).T
+    return (
+        1
+        - torch.nn.functional.normalize(predicted, dim=-1)
+        @ torch.nn.functional.normalize(candidates, dim=-1).T
+    )
 
 
 def identified(predicted: Tensor, candidates: Tensor, wanted: Tensor, distance: Distance) -> Tensor:
@@ -49,18 +54,34 @@ def identified(predicted: Tensor, candidates: Tensor, wanted: Tensor, distance: 
     return distances(predicted, candidates, distance).argmin(dim=-1) == wanted
 
 
-def _make(kind: str, x: Tensor, y: Tensor) -> nn.Module:
-    """A linear map starts at the ridge solution, so that few sentences are enough; an MLP at random."""
+def _make(kind: str, x: Tensor, y: Tensor, how: Fitting) -> nn.Module:
+    """A linear map may start at the ridge solution, so that few sentences are enough; an MLP starts at random."""
     if kind != "linear":
-        return nn.Sequential(nn.Linear(x.shape[1], x.shape[1]), nn.GELU(), nn.Linear(x.shape[1], y.shape[1]))
-    layer = nn.Linear(x.shape[1], y.shape[1])
-    centred, wanted = (x - x.mean(dim=0)).double(), (y - y.mean(dim=0)).double()
+        width = how.hidden or x.shape[1]
+        made: nn.Module = nn.Sequential(
+            nn.Linear(x.shape[1], width, bias=how.bias),
+            nn.GELU(),
+            nn.Linear(width, y.shape[1], bias=how.bias),
+        )
+    else:
+        made = nn.Linear(x.shape[1], y.shape[1], bias=how.bias)
+    if how.start == "glorot":
+        for parameter in made.parameters():
+            if parameter.dim() == 2:
+                nn.init.xavier_uniform_(parameter)
+    if kind != "linear" or how.start == "glorot":
+        return made
+    layer = made
+    assert isinstance(layer, nn.Linear)
+    middle = (x.mean(dim=0), y.mean(dim=0)) if how.bias else (x[0] * 0, y[0] * 0)
+    centred, wanted = (x - middle[0]).double(), (y - middle[1]).double()
     gram = centred.T @ centred
     ridge = 1e-2 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
     solution = torch.linalg.solve(gram + ridge, centred.T @ wanted).float()
     with torch.no_grad():
         layer.weight.copy_(solution.T)
-        layer.bias.copy_(y.mean(dim=0) - x.mean(dim=0) @ solution)
+        if how.bias:
+            layer.bias.copy_(middle[1] - middle[0] @ solution)
     return layer
 
 
@@ -71,16 +92,22 @@ def _loss(predicted: Tensor, wanted: Tensor, distance: Distance) -> Tensor:
 
 
 def fit(
-    kind: str, distance: Distance, x: Tensor, y: Tensor, valid: tuple[Tensor, Tensor], seed: int, epochs: int = 60, patience: int = 4
+    kind: str,
+    distance: Distance,
+    x: Tensor,
+    y: Tensor,
+    valid: tuple[Tensor, Tensor],
+    seed: int,
+    how: Fitting = QUICK,
 ) -> nn.Module:
     """Adam on the distance itself, stopped when the validation sentences no longer improve; the best state is kept."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
-        model = _make(kind, x, y)
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+        model = _make(kind, x, y, how)
+        optimiser = torch.optim.Adam(model.parameters(), lr=how.rate)
         best, waited, kept = float("inf"), 0, {k: v.clone() for k, v in model.state_dict().items()}
-        for _ in range(epochs):
-            for rows in torch.split(torch.randperm(len(x)), 128):
+        for _ in range(how.epochs):
+            for rows in torch.split(torch.randperm(len(x)), how.batch):
                 optimiser.zero_grad()
                 _loss(model(x[rows]), y[rows], distance).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
@@ -89,7 +116,7 @@ def fit(
             waited = 0 if now < best - 1e-5 else waited + 1
             if now < best:
                 best, kept = now, {k: v.clone() for k, v in model.state_dict().items()}
-            if waited >= patience:
+            if waited >= how.patience:
                 break
         model.load_state_dict(kept)
     return model.eval()
@@ -103,12 +130,14 @@ def _pairs(state: Tensor, task: Task, layer: int) -> tuple[Tensor, Tensor, Tenso
     return state[layer, inside], state[task.target, wanted], wanted
 
 
-def _joined(states: Sequence[Tensor], task: Task, sentences: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _joined(
+    states: Sequence[Tensor], task: Task, sentences: Sequence[int]
+) -> tuple[Tensor, Tensor]:
     made = [_pairs(states[i], task, task.source) for i in sentences]
     return torch.cat([m[0] for m in made]), torch.cat([m[1] for m in made])
 
 
-def folds(count: int, seed: int, number: int = FOLDS) -> Iterator[Fold]:
+def folds(count: int, seed: int, number: int = 3) -> Iterator[Fold]:
     """(training, validation, test) sentences; every sentence is tested once."""
     order = np.random.default_rng(seed).permutation(count)
     for test in np.array_split(order, number):
@@ -117,99 +146,221 @@ def folds(count: int, seed: int, number: int = FOLDS) -> Iterator[Fold]:
         yield rest[cut:], rest[:cut], [int(i) for i in test]
 
 
-def learn(states: Sequence[Tensor], task: Task, fold: Fold, seed: int) -> nn.Module | None:
+def learn(
+    states: Sequence[Tensor], task: Task, fold: Fold, seed: int, how: Fitting = QUICK
+) -> nn.Module | None:
     """The fold's map; None for the naive one."""
     if task.kind == "naive":
         return None
-    x, y = _joined(states, task, fold[0])
-    return fit(task.kind, task.distance, x, y, _joined(states, task, fold[1]), seed)
+    x, y = _joined(states, task, fold[0][: max(1, round(how.fraction * len(fold[0])))])
+    return fit(task.kind, task.distance, x, y, _joined(states, task, fold[1]), seed, how)
 
 
 @torch.no_grad()
-def rate(states: Sequence[Tensor], task: Task, test: Sequence[int], model: nn.Module | None) -> tuple[int, int]:
+def rate(
+    states: Sequence[Tensor], task: Task, test: Sequence[int], model: nn.Module | None
+) -> tuple[int, int]:
     """(identified, all) tokens of the test sentences."""
-    right = total = 0
+    counts = counted(states, task, test, model)
+    return sum(c[0] for c in counts), sum(c[1] for c in counts)
+
+
+@torch.no_grad()
+def counted(
+    states: Sequence[Tensor], task: Task, test: Sequence[int], model: nn.Module | None
+) -> list[tuple[int, int]]:
+    """(identified, all) tokens of each test sentence."""
+    counts = []
     for i in test:
         hidden, _, wanted = _pairs(states[i], task, task.source if task.tested < 0 else task.tested)
         predicted = hidden if model is None else model(hidden)
-        right += int(identified(predicted, states[i][task.target], wanted, task.distance).sum())
-        total += len(wanted)
-    return right, total
+        right = int(identified(predicted, states[i][task.target], wanted, task.distance).sum())
+        counts.append((right, len(wanted)))
+    return counts
 
 
-def rates(context: Context, tasks: Sequence[Task]) -> list[tuple[float, float, int]]:
-    """(rate, standard deviation over folds, tokens) of every task; finished folds are kept for resuming."""
-    context.need_sentences(2 * FOLDS)
+def counts(context: Context, tasks: Sequence[Task]) -> list[list[list[tuple[int, int]]]]:
+    """Of every task and fold, (identified, all) tokens of each test sentence; finished folds are kept for resuming."""
+    how = context.fitting
+    context.need_sentences(2 * how.folds)
     store = context.store("identifiability")
-    described = [context.bench.fingerprint, [[r.sample.key, r.ids] for r in context.ready], context.seed, FOLDS]
-    keys = {(t, f): content_key("identifiability", t.__dict__, f, *described) for t in tasks for f in range(FOLDS)}
+    described = [
+        context.bench.fingerprint,
+        [[r.sample.key, r.ids] for r in context.ready],
+        context.seed,
+        repr(replace(how, maps=())),
+    ]
+    keys = {
+        (t, f): content_key("identified", t.__dict__, f, *described)
+        for t in tasks
+        for f in range(how.folds)
+    }
     missing = [pair for pair, key in keys.items() if key not in store.known]
     if missing:
         _measure(context, store, missing, keys)
+    return [
+        [[(r, t) for r, t in store.known[keys[task, f]]["counts"]] for f in range(how.folds)]
+        for task in tasks
+    ]
+
+
+def rates(context: Context, tasks: Sequence[Task]) -> list[tuple[float, float, int]]:
+    """(rate, standard deviation over folds, tokens) of every task."""
     results = []
-    for task in tasks:
-        counts = [store.known[keys[task, f]] for f in range(FOLDS)]
-        each = [c["right"] / c["total"] for c in counts if c["total"]]
-        total = sum(c["total"] for c in counts)
-        results.append((sum(c["right"] for c in counts) / total, float(np.std(each)), total))
+    for by_fold in counts(context, tasks):
+        sums = [(sum(c[0] for c in fold), sum(c[1] for c in fold)) for fold in by_fold]
+        each = [right / total for right, total in sums if total]
+        total = sum(t for _, t in sums)
+        results.append((sum(r for r, _ in sums) / total, float(np.std(each)), total))
     return results
 
 
-def _measure(context: Context, store: Store, missing: Sequence[tuple[Task, int]], keys: dict[tuple[Task, int], str]) -> None:
+def _measure(
+    context: Context,
+    store: Store,
+    missing: Sequence[tuple[Task, int]],
+    keys: dict[tuple[Task, int], str],
+) -> None:
     states = hidden_states(context.bench, context.ready, context.progress)
-    cut = list(folds(len(states), context.seed))
-    learned: dict[tuple[Task, int], nn.Module | None] = {}  # a map is fitted once for all layers it is tested on
+    cut = list(folds(len(states), context.seed, context.fitting.folds))
+    learned: dict[
+        tuple[Task, int], nn.Module | None
+    ] = {}  # a map is fitted once for all layers it is tested on
     for task, f in watched(missing, "fitting maps", context.progress):
         fitted = (replace(task, tested=-1), f)
         if fitted not in learned:
-            learned[fitted] = learn(states, task, cut[f], context.seed)
-        right, total = rate(states, task, cut[f][2], learned[fitted])
-        store.keep({keys[task, f]: {"right": right, "total": total}})
+            learned[fitted] = learn(states, task, cut[f], context.seed, context.fitting)
+        found = counted(states, task, cut[f][2], learned[fitted])
+        store.keep({keys[task, f]: {"counts": found}})
 
 
 COLUMNS = ("rate", "std", "n")
 
 
 @evaluation(
-    "identifiability_layers", "share of hidden tokens whose own input is the nearest, by layer and map", "Brunner et al. 2020, figure 2a"
+    "identifiability_layers",
+    "share of hidden tokens whose own input is the nearest, by layer and map",
+    "Brunner et al. 2020, figure 2a",
 )
 def identifiability_layers(context: Context) -> EvaluationTable:
     """Same layer for training and test; `naive` compares the hidden token itself."""
     depth = context.bench.depth
     kinds: list[tuple[Literal["naive", "linear", "mlp"], Distance]] = [
-        ("naive", "cosine"), ("naive", "l2"), ("linear", "cosine"), ("linear", "l2"), ("mlp", "cosine"), ("mlp", "l2"),
-    ]  # fmt: skip
-    tasks = [Task(kind, distance, layer) for kind, distance in kinds for layer in range(1, depth + 1)]
+        ("naive", "cosine"),
+        ("naive", "l2"),
+        ("linear", "cosine"),
+        ("linear", "l2"),
+        ("mlp", "cosine"),
+        ("mlp", "l2"),
+    ]
+    tasks = [
+        Task(kind, distance, layer) for kind, distance in kinds for layer in range(1, depth + 1)
+    ]
     found = rates(context, tasks)
-    rows: list[list[Cell]] = [[f"{t.kind}, {t.distance}", t.kind, t.distance, t.source, *r] for t, r in zip(tasks, found, strict=True)]
+    rows: list[list[Cell]] = [
+        [f"{t.kind}, {t.distance}", t.kind, t.distance, t.source, *r]
+        for t, r in zip(tasks, found, strict=True)
+    ]
     form = Form("lines", "map", "rate", "layer", title="Token identifiability by layer")
-    caption = f"share of hidden tokens identified, {FOLDS}-fold by sentence"
-    return context.table("identifiability_layers", ("map", "kind", "distance", "layer", *COLUMNS), rows, caption, form=form)
+    caption = f"share of hidden tokens identified, {context.fitting.folds}-fold by sentence"
+    return context.table(
+        "identifiability_layers",
+        ("map", "kind", "distance", "layer", *COLUMNS),
+        rows,
+        caption,
+        form=form,
+    )
 
 
-@evaluation("identifiability_cross", "a map learned on one layer, tested on all", "Brunner et al. 2020, figure 2b")
+@evaluation(
+    "identifiability_cross",
+    "a map learned on one layer, tested on all",
+    "Brunner et al. 2020, figure 2b",
+)
 def identifiability_cross(context: Context) -> EvaluationTable:
+    """One row per map, layer it was learned on and layer it is tested on; `Fitting.maps` says which maps."""
     layers = range(1, context.bench.depth + 1)
-    tasks = [Task("linear", "cosine", source, tested=tested) for source in layers for tested in layers]
-    rows: list[list[Cell]] = [[t.source, t.tested, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
-    form = Form("heatmap", "trained_on", "rate", "tested_on", title="Linear map, cosine: trained on one layer, tested on another")
-    return context.table("identifiability_cross", ("trained_on", "tested_on", *COLUMNS), rows, "cross-layer identifiability", form=form)
+    tasks = [
+        Task(kind, distance, source, tested=tested)  # type: ignore[arg-type]
+        for kind, distance in context.fitting.maps
+        for source in layers
+        for tested in layers
+    ]
+    rows: list[list[Cell]] = [
+        [f"{t.kind}, {t.distance}", t.source, t.tested, *r]
+        for t, r in zip(tasks, rates(context, tasks), strict=True)
+    ]
+    form = Form(
+        "heatmap",
+        "trained_on",
+        "rate",
+        "tested_on",
+        title="Trained on one layer, tested on another",
+    )
+    return context.table(
+        "identifiability_cross",
+        ("map", "trained_on", "tested_on", *COLUMNS),
+        rows,
+        "cross-layer identifiability",
+        form=form,
+    )
 
 
-@evaluation("identifiability_hidden", "hidden tokens of lower layers recovered from the last one", "Brunner et al. 2020, section 4")
+def hidden_tasks(context: Context) -> list[Task]:
+    """(e^l, e^(l-1)) for every layer: naive by both distances, and the maps of `Fitting.maps`."""
+    kinds = [("naive", "cosine"), ("naive", "l2"), *context.fitting.maps]
+    return [
+        Task(kind, distance, layer, layer - 1)  # type: ignore[arg-type]
+        for kind, distance in kinds
+        for layer in range(1, context.bench.depth + 1)
+    ]
+
+
+@evaluation(
+    "identifiability_hidden",
+    "hidden tokens recovered across single layers: e^(l-1) from e^l",
+    "Brunner et al. 2020, figure 11",
+)
 def identifiability_hidden(context: Context) -> EvaluationTable:
-    depth = context.bench.depth
-    tasks = [Task(kind, "cosine", depth, target) for kind in ("naive", "linear") for target in range(depth)]
-    rows: list[list[Cell]] = [[t.kind, t.target, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
-    form = Form("lines", "map", "rate", "recovered_layer", title="Recovering e^l from the last layer")
-    columns = ("map", "recovered_layer", *COLUMNS)
-    return context.table("identifiability_hidden", columns, rows, "hidden-to-hidden identifiability", form=form)
+    """One row per map and layer: is the nearest e^(l-1) of the sentence the token's own?"""
+    tasks = hidden_tasks(context)
+    rows: list[list[Cell]] = [
+        [f"{t.kind}, {t.distance}", t.source, *r]
+        for t, r in zip(tasks, rates(context, tasks), strict=True)
+    ]
+    form = Form("lines", "map", "rate", "layer", title="Recovering e^(l-1) from e^l")
+    return context.table(
+        "identifiability_hidden",
+        ("map", "layer", *COLUMNS),
+        rows,
+        "hidden-to-hidden identifiability across single layers",
+        form=form,
+    )
 
 
-@evaluation("identifiability_neighbours", "can a neighbour's input be recovered from a hidden token?", "Brunner et al. 2020, section 4")
+@evaluation(
+    "identifiability_neighbours",
+    "can a neighbour's input be recovered from a hidden token?",
+    "Brunner et al. 2020, figures 14-17",
+)
 def identifiability_neighbours(context: Context) -> EvaluationTable:
-    layers = sorted({1, (context.bench.depth + 1) // 2, context.bench.depth})
-    tasks = [Task("linear", "cosine", layer, offset=offset) for layer in layers for offset in NEIGHBOURS]
-    rows: list[list[Cell]] = [[f"layer {t.source}", t.offset, *r] for t, r in zip(tasks, rates(context, tasks), strict=True)]
+    """One row per map, layer and offset; `Fitting.maps` says which maps."""
+    layers = range(1, context.bench.depth + 1)
+    tasks = [
+        Task(kind, distance, layer, offset=offset)  # type: ignore[arg-type]
+        for kind, distance in context.fitting.maps
+        for layer in layers
+        for offset in NEIGHBOURS
+    ]
+    rows: list[list[Cell]] = [
+        [f"{t.kind}, {t.distance}", f"layer {t.source}", t.offset, *r]
+        for t, r in zip(tasks, rates(context, tasks), strict=True)
+    ]
     form = Form("lines", "layer", "rate", "offset", title="Recovering the input of a neighbour")
-    return context.table("identifiability_neighbours", ("layer", "offset", *COLUMNS), rows, "neighbour recovery", form=form)
+    return context.table(
+        "identifiability_neighbours",
+        ("map", "layer", "offset", *COLUMNS),
+        rows,
+        "neighbour recovery",
+        form=form,
+    )

@@ -22,7 +22,7 @@ NAN = float("nan")
 
 
 def rank_correlation(a: Any, b: Any) -> float:
-    """Spearman with average ranks (METHODS.md 11); NaN below three tokens or where a side is constant or not finite."""
+    """Spearman with average ranks; NaN below three tokens or where a side is constant or not finite."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if len(x) < SHORTEST or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return NAN
@@ -56,7 +56,9 @@ def average_precision(scores: Any, gold: Any) -> float:
         return NAN
     order = np.argsort(-row, kind="stable")
     found = np.cumsum(truth[order])
-    ends = np.append(np.flatnonzero(np.diff(row[order])), len(row) - 1)  # last place of each group of equal scores
+    ends = np.append(
+        np.flatnonzero(np.diff(row[order])), len(row) - 1
+    )  # last place of each group of equal scores
     recall = found[ends] / found[-1]
     precision = found[ends] / (ends + 1)
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
@@ -70,6 +72,15 @@ def probes_needed(scores: Any, gold: Any) -> float:
     best = row[truth].max()
     tied, cues = int((row == best).sum()), int(((row == best) & truth).sum())
     return float((row > best).sum() + (tied + 1) / (cues + 1))
+
+
+def cue_first(scores: Any, gold: Any) -> float:
+    """1 where the word with the highest score is a cue (of several that share it: the share that are cues)."""
+    row, truth = np.asarray(scores, dtype=np.float64), np.asarray(gold) > 0
+    if not truth.any() or not np.isfinite(row).all():
+        return NAN
+    best = row == row.max()
+    return float((best & truth).sum() / best.sum())
 
 
 # ---- plausibility (DeYoung et al. 2020, section 4.2) --------------------------------------------------------------
@@ -119,7 +130,9 @@ class Summary:
     undefined: int
 
 
-def summarise(values: Sequence[float], seed: int = 0, draws: int = 1000, level: float = 0.95) -> Summary:
+def summarise(
+    values: Sequence[float], seed: int = 0, draws: int = 1000, level: float = 0.95
+) -> Summary:
     """Percentile bootstrap of the mean (Efron 1979). The same seed gives the same interval."""
     every = np.asarray(values, dtype=np.float64)
     known = every[np.isfinite(every)]

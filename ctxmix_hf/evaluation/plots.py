@@ -18,9 +18,15 @@ def draw(table: EvaluationTable, path: str | Path | None = None) -> Any:
         raise OptionError(f"Table {table.name!r} has no picture of its own.")
     if not table.rows:
         raise OptionError(f"Table {table.name!r} is empty: there is nothing to draw.")
-    kinds: dict[str, Callable[[Any, EvaluationTable, Form], None]] = {"heatmap": _heatmap, "bars": _bars, "lines": _lines}
+    kinds: dict[str, Callable[[Any, EvaluationTable, Form], None]] = {
+        "heatmap": _heatmap,
+        "bars": _bars,
+        "lines": _lines,
+    }
     if table.form.kind not in kinds:
-        raise OptionError(f"kind={table.form.kind!r} does not exist. Choose one of {', '.join(kinds)}.")
+        raise OptionError(
+            f"kind={table.form.kind!r} does not exist. Choose one of {', '.join(kinds)}."
+        )
     figure = _figure(*_size(table, table.form))
     axes = figure.add_subplot()
     kinds[table.form.kind](axes, table, table.form)
@@ -52,14 +58,31 @@ def _size(table: EvaluationTable, form: Form) -> tuple[float, float]:
 def _heatmap(axes: Any, table: EvaluationTable, form: Form) -> None:
     assert form.x is not None
     wide = table.pivot(form.y, form.x, form.value)
-    values = np.array([[np.nan if v is None else float(v) for v in row[1:]] for row in wide.rows], dtype=float)
+    values = np.array(
+        [[np.nan if v is None else float(v) for v in row[1:]] for row in wide.rows], dtype=float
+    )
     image = axes.imshow(values, aspect="auto", cmap="viridis")
-    axes.set_xticks(range(values.shape[1]), wide.columns[1:], fontsize=7, rotation=45 if len(str(wide.columns[-1])) > 4 else 0)
+    axes.set_xticks(
+        range(values.shape[1]),
+        wide.columns[1:],
+        fontsize=7,
+        rotation=45 if len(str(wide.columns[-1])) > 4 else 0,
+    )
     axes.set_yticks(range(values.shape[0]), [str(row[0]) for row in wide.rows], fontsize=7)
-    middle = np.nanmean([np.nanmin(values), np.nanmax(values)]) if np.isfinite(values).any() else 0.0
+    middle = (
+        np.nanmean([np.nanmin(values), np.nanmax(values)]) if np.isfinite(values).any() else 0.0
+    )
     for y, x in np.ndindex(*values.shape):
         shown = "–" if np.isnan(values[y, x]) else f"{values[y, x]:.2f}"
-        axes.text(x, y, shown, ha="center", va="center", fontsize=6, color="black" if values[y, x] > middle else "white")
+        axes.text(
+            x,
+            y,
+            shown,
+            ha="center",
+            va="center",
+            fontsize=6,
+            color="black" if values[y, x] > middle else "white",
+        )
     axes.set_xlabel(form.x)
     axes.figure.colorbar(image, ax=axes, label=form.value.replace("_", " "))
 
@@ -69,7 +92,12 @@ def _bars(axes: Any, table: EvaluationTable, form: Form) -> None:
     values = np.array([np.nan if r[form.value] is None else float(r[form.value]) for r in rows])  # type: ignore[arg-type]
     errors = None
     if form.error is not None:
-        ends = np.array([[float(r[name] if r[name] is not None else np.nan) for name in form.error] for r in rows]).T  # type: ignore[arg-type]
+        ends = np.array(
+            [
+                [np.nan if r[name] is None else float(r[name]) for name in form.error]  # type: ignore[arg-type]
+                for r in rows
+            ]
+        ).T
         errors = np.abs(np.nan_to_num(np.stack([values - ends[0], ends[1] - values])))
     places = np.arange(len(rows))
     axes.barh(places, np.nan_to_num(values), xerr=errors, color="#4477aa", error_kw={"lw": 0.8})
@@ -82,7 +110,14 @@ def _lines(axes: Any, table: EvaluationTable, form: Form) -> None:
     assert form.x is not None
     for name in dict.fromkeys(table.column(form.y)):
         rows = [r for r in table if r[form.y] == name and r[form.value] is not None]
-        axes.plot([r[form.x] for r in rows], [r[form.value] for r in rows], marker="o", ms=3, lw=1.2, label=str(name))
+        axes.plot(
+            [r[form.x] for r in rows],
+            [r[form.value] for r in rows],
+            marker="o",
+            ms=3,
+            lw=1.2,
+            label=str(name),
+        )
     axes.set_xlabel(form.x.replace("_", " "))
     axes.set_ylabel(form.value.replace("_", " "))
     axes.legend(fontsize=6)

@@ -11,7 +11,9 @@ from typing import Any
 
 _WORD = re.compile(r"\w[\w\-]*(?:['’]\w+)?|[^\w\s]")
 MASKS = ("[MASK]", "<mask>")
-_MASKED = re.compile(r"\[MASK\]|<mask>|(?:(?!\[MASK\]|<mask>)\S)+")  # words between white space, a mask on its own
+_MASKED = re.compile(
+    r"\[MASK\]|<mask>|(?:(?!\[MASK\]|<mask>)\S)+"
+)  # words between white space, a mask on its own
 _TIGHT = re.compile(r"[.,;:?!%)\]]+")  # written without a space before it
 
 
@@ -21,7 +23,10 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Sample:
-    """One sentence. `gaps[i]` is the white space before word i, so that the original text can be written again."""
+    """One sentence, or a pair whose second text starts at word `second`.
+
+    `gaps[i]` is the white space before word i, so that the original texts can be written again.
+    """
 
     words: tuple[str, ...]
     gaps: tuple[str, ...]
@@ -33,21 +38,38 @@ class Sample:
     gold: tuple[float, ...] | None = None  # per word
     pairs: tuple[tuple[int, int], ...] | None = None  # (target word, source word)
     group: str = ""
+    second: int | None = None  # the first word of a pair's second text
 
     @property
     def key(self) -> str:
         """A hash of the content: the identity under which results are kept."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()[:24]
+        content = {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "second" or value is not None
+        }
+        return hashlib.sha256(
+            json.dumps(content, sort_keys=True, default=str).encode()
+        ).hexdigest()[:24]
 
-    def written(self, mask: str | None) -> tuple[str, list[tuple[int, int]]]:
-        """The text with the target masked, and the characters of each word."""
-        text, spans = "", []
+    def texts(self, mask: str | None) -> tuple[tuple[str, ...], list[tuple[int, int, int]]]:
+        """The text, or both of a pair, with the target masked; and of each word its text and characters."""
+        texts, spans = [""], []
         for i, (gap, word) in enumerate(zip(self.gaps, self.words, strict=True)):
             word = mask if i == self.target and mask is not None else word
-            text += gap
-            spans.append((len(text), len(text) + len(word)))
-            text += word
-        return text, spans
+            if i == self.second:
+                texts.append("")
+            texts[-1] += gap
+            spans.append((len(texts) - 1, len(texts[-1]), len(texts[-1]) + len(word)))
+            texts[-1] += word
+        return tuple(texts), spans
+
+    def written(self, mask: str | None) -> tuple[str, list[tuple[int, int]]]:
+        """What `texts` gives as one text, a pair with a space between."""
+        texts, spans = self.texts(mask)
+        return " ".join(texts), [
+            (a + by, b + by) for part, a, b in spans for by in [len(texts[0]) + 1 if part else 0]
+        ]
 
 
 def read_sample(row: Mapping[str, Any]) -> Sample:
@@ -93,10 +115,21 @@ def _from_words(row: Mapping[str, Any]) -> Sample:
         (target,) = _places([row["target_index"]], len(words), "target_index")
     cues = row.get("cue_indices")
     return Sample(
-        words, gaps, target, _places(cues, len(words), "cue_indices") if cues is not None and not _is_nan(cues) else (),
-        _string(row.get("good_word") if _present(row.get("good_word")) else (words[target] if target is not None else None)),
-        _string(row.get("bad_word")), _label(row), _gold(row, len(words)), _pairs(row, len(words)), _group(row),
-    )  # fmt: skip
+        words,
+        gaps,
+        target,
+        _places(cues, len(words), "cue_indices") if cues is not None and not _is_nan(cues) else (),
+        _string(
+            row.get("good_word")
+            if _present(row.get("good_word"))
+            else (words[target] if target is not None else None)
+        ),
+        _string(row.get("bad_word")),
+        _label(row),
+        _gold(row, len(words)),
+        _pairs(row, len(words)),
+        _group(row),
+    )
 
 
 def _from_pair(row: Mapping[str, Any]) -> Sample:
@@ -106,26 +139,51 @@ def _from_pair(row: Mapping[str, Any]) -> Sample:
         raise BadRow("the pair differs in more than one word")
     differ = [i for i, (a, b) in enumerate(zip(good[0], bad[0], strict=True)) if a != b]
     if len(differ) != 1:
-        raise BadRow("the pair differs in more than one word" if differ else "the two sentences of the pair are the same")
+        raise BadRow(
+            "the pair differs in more than one word"
+            if differ
+            else "the two sentences of the pair are the same"
+        )
     cues = row.get("cue_indices")
-    places = _places(cues, len(good[0]), "cue_indices") if cues is not None and not _is_nan(cues) else ()
+    places = (
+        _places(cues, len(good[0]), "cue_indices") if cues is not None and not _is_nan(cues) else ()
+    )
     place = differ[0]
-    return Sample(*good, place, places, good[0][place], bad[0][place], _label(row), group=_group(row))
+    return Sample(
+        *good, place, places, good[0][place], bad[0][place], _label(row), group=_group(row)
+    )
 
 
 def _from_text(row: Mapping[str, Any]) -> Sample:
-    text = str(row["text"] if row["text"] is not None else "").strip()
-    if not text or _is_nan(row["text"]):
-        raise BadRow("empty text")
-    found = list(_MASKED.finditer(text))
-    words = tuple(match.group() for match in found)
-    gaps = tuple(text[a.end() if a else 0 : b.start()] for a, b in zip([None, *found], found))
+    words, gaps, second = *_by_space(row["text"]), None
+    if _present(row.get("pair")):
+        more, second = _by_space(row["pair"]), len(words)
+        words, gaps = words + more[0], gaps + more[1]
     masked = [i for i, word in enumerate(words) if word in MASKS]
     if len(masked) > 1:
         raise BadRow("more than one [MASK]")
     target = masked[0] if masked else None
     gold = _gold(row, len(words))
-    return Sample(words, gaps, target, label=_label(row), gold=gold, pairs=_pairs(row, len(words)), group=_group(row))
+    return Sample(
+        words,
+        gaps,
+        target,
+        label=_label(row),
+        gold=gold,
+        pairs=_pairs(row, len(words)),
+        group=_group(row),
+        second=second,
+    )
+
+
+def _by_space(value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = str(value).strip() if _present(value) else ""
+    if not text:
+        raise BadRow("empty text")
+    found = list(_MASKED.finditer(text))
+    return tuple(m.group() for m in found), tuple(
+        text[a.end() if a else 0 : b.start()] for a, b in zip([None, *found], found)
+    )
 
 
 def _split(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,22 +13,76 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution, Case, IntegratedGradients, Question
-from ctxmix_hf.errors import OptionError, UnknownNameError
+from ctxmix_hf.attribution import (
+    ATTRIBUTIONS,
+    AbstractAttribution,
+    Case,
+    IntegratedGradients,
+    LedgerScores,
+    Question,
+)
+from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.work import Result, Store, content_key, rounded
-from ctxmix_hf.maps import ContextMixingMap
+from ctxmix_hf.heads import link_of
+from ctxmix_hf.instrumentation.session import base_model
 from ctxmix_hf.recipes import Recipe, map_names, resolve
+from ctxmix_hf.results.maps import ContextMixingMap
 
 Array = NDArray[np.float64]
 RANDOM = "random"
-BLANK_OUT_ABS = "blank_out_abs"  # |drop|, Abnar's and Ferrando's blank-out; the signed one is Mohebbi's
-LAYERWISE = ("grad_l2", "grad_x_input")  # taken at the input of every layer, as Mohebbi et al. 2023 do
-REFERENCES = ("blank_out", "grad_l2", "grad_dot_input", "grad_x_input", "grad_sum", "integrated_gradients", "deeplift")
+# |drop|, Abnar's and Ferrando's blank-out; the signed one is Mohebbi's
+BLANK_OUT_ABS = "blank_out_abs"
+LAYERWISE = (
+    "grad_l2",
+    "grad_x_input",
+)  # taken at the input of every layer, as Mohebbi et al. 2023 do
+REFERENCES = (
+    "blank_out",
+    "grad_l2",
+    "grad_dot_input",
+    "grad_x_input",
+    "grad_sum",
+    "integrated_gradients",
+    "deeplift",
+)
 DEFAULT_METHODS = (
-    "attention", "attention_rollout", "attention_flow", "norm", "norm_res", "norm_resln", "norm_rollout", "norm_enc", "alti",
-    "value_zeroing", RANDOM,
-)  # fmt: skip
+    "attention",
+    "attention_rollout",
+    "attention_flow",
+    "norm",
+    "norm_res",
+    "norm_resln",
+    "norm_rollout",
+    "norm_enc",
+    "alti",
+    "value_zeroing",
+    "ledger",
+    RANDOM,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which answer is explained, and as what.
+
+    `answer` is `"predicted"` (the class the model gives) or `"true"` (the row's label, as Modarressi
+    et al. 2022 do); a masked word is always its target against its foil. `of` is `"prob"` or
+    `"logit"`. `layerwise` are the attributions that are taken at every layer's input as well.
+    """
+
+    answer: str = "predicted"
+    of: str = "prob"
+    layerwise: tuple[str, ...] = LAYERWISE
+
+    def __post_init__(self) -> None:
+        if self.answer not in ("predicted", "true"):
+            raise OptionError(f"answer must be 'predicted' or 'true', got {self.answer!r}.")
+        if self.of not in ("prob", "logit"):
+            raise OptionError(f"of must be 'prob' or 'logit', got {self.of!r}.")
+
+
+USUAL = Asked()
 
 
 @dataclass(frozen=True)
@@ -41,19 +95,25 @@ class MethodSet:
 
     @classmethod
     def of(cls, methods: Any, attributions: Sequence[str] = ()) -> MethodSet:
-        """From names, method objects and attribution objects. Integrated gradients by name takes 20 Gauss-Legendre steps."""
-        listed = [methods] if isinstance(methods, str | Recipe | AbstractAttribution) else list(methods)
+        """From names, method objects and attribution objects; attributions by name are `as_published`."""
+        listed = (
+            [methods] if isinstance(methods, str | Recipe | AbstractAttribution) else list(methods)
+        )
         if not listed:
             raise OptionError("No method was named.")
         maps, chosen, has_random = [], {}, False
         for spec in [*listed, *attributions]:
             if isinstance(spec, AbstractAttribution):
-                chosen[next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(spec)), type(spec).__name__)] = spec
+                chosen[
+                    next(
+                        (n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(spec)),
+                        type(spec).__name__,
+                    )
+                ] = spec
             elif spec == RANDOM:
                 has_random = True
             elif isinstance(spec, str) and spec in ATTRIBUTIONS:
-                quick = IntegratedGradients(steps=20, rule="gauss_legendre")
-                chosen.setdefault(spec, quick if spec == "integrated_gradients" else ATTRIBUTIONS.get(spec)())
+                chosen.setdefault(spec, as_published(spec))
             else:
                 _check_name(spec)
                 maps.append(spec)
@@ -67,6 +127,41 @@ class MethodSet:
         """Names and options: part of a result's key."""
         kept = [[name, r.aggregation, r.method.options()] for name, r in self.maps.items()]
         return [*kept, *([name, repr(a)] for name, a in self.attributions.items()), self.random]
+
+
+def as_published(name: str) -> AbstractAttribution:
+    """An attribution as the papers compare it: absolute scores (`signed=False`); integrated
+    gradients in 20 Gauss-Legendre steps.
+
+    The ledger keeps its signs: what speaks against the answer is no evidence for it.
+    """
+    cls = ATTRIBUTIONS.get(name)
+    absolute = "signed" in {f.name for f in fields(cls)} and cls is not LedgerScores
+    options: dict[str, Any] = {"signed": False} if absolute else {}
+    return cls(
+        **options, **({"steps": 20, "rule": "gauss_legendre"} if cls is IntegratedGradients else {})
+    )
+
+
+def signed(name: str) -> AbstractAttribution:
+    """An attribution as `as_published`, but with its signs: what speaks against the answer ranks last.
+
+    Args:
+        name: `"integrated_gradients"`, `"grad_dot_input"`, `"deeplift"`, ...
+
+    Returns:
+        The attribution, to be given to `evaluate(methods=[...])`.
+
+    Raises:
+        OptionError: This attribution has no sign.
+
+    Example:
+        >>> cm.evaluate("faithfulness", methods=["ledger", signed("integrated_gradients")])
+    """
+    made = as_published(name)
+    if "signed" not in {f.name for f in fields(made)}:
+        raise OptionError(f"{name} has no sign: give its name alone.")
+    return replace(made, signed=True)  # type: ignore[call-arg]
 
 
 def _check_name(spec: Any) -> None:
@@ -97,42 +192,93 @@ class Scores:
 
 
 def collect(
-    bench: Bench, ready: Sequence[Ready], methods: MethodSet, store: Store, *, seed: int = 0, layerwise: bool = True,
+    bench: Bench,
+    ready: Sequence[Ready],
+    methods: MethodSet,
+    store: Store,
+    *,
+    seed: int = 0,
+    layerwise: bool = True,
     progress: bool | None = None,
-) -> list[Scores]:  # fmt: skip
+    asked: Asked = USUAL,
+) -> list[Scores]:
     """Every method's rows for every sentence. Cost: one forward per batch, plus what each attribution costs."""
     described = [bench.fingerprint, methods.described(), seed, layerwise]
+    if asked != USUAL:
+        described.append(repr(asked))
     keys = [content_key("scores", item.sample.key, item.ids, *described) for item in ready]
 
     def compute(batch: Sequence[int]) -> list[Result]:
-        return _batch_scores(bench, [ready[i] for i in batch], methods, seed, layerwise)
+        return _batch_scores(
+            bench, [ready[i] for i in batch], methods, seed, layerwise, None, asked
+        )
 
     found = store.run(keys, bench.batches(ready), compute, f"{len(ready)} sentences", progress)
     return [_read(item, result) for item, result in zip(ready, found, strict=True)]
 
 
 def _read(ready: Ready, result: Result) -> Scores:
-    rows = {part: {name: np.asarray(v, dtype=np.float64) for name, v in result[part].items()} for part in ("layers", "input")}
+    rows = {
+        part: {name: np.asarray(v, dtype=np.float64) for name, v in result[part].items()}
+        for part in ("layers", "input")
+    }
     if "blank_out" in rows["input"]:
         rows["input"][BLANK_OUT_ABS] = np.abs(rows["input"]["blank_out"])
-    return Scores(ready, rows["layers"], rows["input"], result["answer"], result["right"], result["predicted"])
+    return Scores(
+        ready, rows["layers"], rows["input"], result["answer"], result["right"], result["predicted"]
+    )
 
 
-def question_of(logits: Tensor, ready: Sequence[Ready]) -> Question:
-    """Target against foil for a masked word (METHODS.md 10), else the predicted class or word."""
+def question_of(
+    logits: Tensor, ready: Sequence[Ready], config: Any, asked: Asked = USUAL
+) -> Question:
+    """Target against foil for a masked word, else the predicted (or true) class or word, as
+    the head means its logits.
+
+    Of two classes the other one is the foil of a probability, which stays the same; the logit of a
+    class is its own.
+    """
     position = torch.tensor([item.position for item in ready])
-    places = logits[torch.arange(len(ready)), position.to(logits.device)] if logits.dim() == 3 else logits
+    places = (
+        logits[torch.arange(len(ready)), position.to(logits.device)]
+        if logits.dim() == 3
+        else logits
+    )
     best = places.argmax(dim=-1).cpu()
+    of: Literal["prob", "logit"] = "logit" if asked.of == "logit" else "prob"
     if logits.dim() == 2:
-        return Question(best, "prob")
-    chosen = torch.tensor([int(best[i]) if item.good is None else item.good for i, item in enumerate(ready)])
+        link = link_of(config, tuple(logits.shape))
+        if asked.answer == "true":
+            if any(item.label is None for item in ready):
+                raise InputError(
+                    "answer='true' explains the label of every row, and some rows have none: give "
+                    "a label column (columns={'label': ...}), or answer='predicted'."
+                )
+            best = torch.tensor([item.label for item in ready])
+        if of == "logit":
+            return Question(best, "logit", link=link)
+        if link == "softmax" and logits.shape[-1] == 2:
+            return Question(best, "prob", foil=1 - best)
+        return Question(best, "logit" if link == "identity" else "prob", link=link)
+    chosen = torch.tensor(
+        [int(best[i]) if item.good is None else item.good for i, item in enumerate(ready)]
+    )
     if any(item.bad is None for item in ready):
-        return Question(chosen, "prob", position)
-    return Question(chosen, "prob", position, torch.tensor([item.bad for item in ready]))
+        return Question(chosen, of, position)
+    return Question(chosen, of, position, torch.tensor([item.bad for item in ready]))
 
 
-def _batch_scores(bench: Bench, ready: Sequence[Ready], methods: MethodSet, seed: int, layerwise: bool) -> list[Result]:
-    inputs = bench.inputs([item.ids for item in ready])
+def _batch_scores(
+    bench: Bench,
+    ready: Sequence[Ready],
+    methods: MethodSet,
+    seed: int,
+    layerwise: bool,
+    question: Question | None = None,
+    asked_for: Asked = USUAL,
+) -> list[Result]:
+    """`question`: what is explained, where it is not this model's own answer."""
+    inputs = bench.inputs_of(ready)
     with torch.no_grad():
         asked = {"output_context_mixing": list(methods.maps.values())} if methods.maps else {}
         out = bench.model(**inputs, output_decomposition=True, **asked)
@@ -141,11 +287,17 @@ def _batch_scores(bench: Bench, ready: Sequence[Ready], methods: MethodSet, seed
     for name, made in (out.context_mixing or {}).items() if methods.maps else ():
         _add_map(results, ready, name, made)
     if bench.head != "any":
-        _add_attributions(bench, results, ready, methods, out, depth if layerwise else 0)
+        config = base_model(bench.model).config
+        explained = question or question_of(out.logits, ready, config, asked_for)
+        by_layer = asked_for.layerwise if layerwise else ()
+        _add_attributions(bench, results, ready, methods, out, by_layer, explained)
     for item, result in zip(ready, results, strict=True):
         if methods.random:
             rows = random_rows(item, depth + 1, seed)
-            result["layers"][RANDOM], result["input"][RANDOM] = rounded(rows[:-1].tolist()), rounded(rows[-1:].tolist())
+            result["layers"][RANDOM], result["input"][RANDOM] = (
+                rounded(rows[:-1].tolist()),
+                rounded(rows[-1:].tolist()),
+            )
         result.update({"answer": 0.0, "right": None, "predicted": -1} | result.pop("asked", {}))
     return results
 
@@ -157,9 +309,15 @@ def random_rows(item: Ready, count: int, seed: int) -> Array:
     return rows
 
 
-def _add_map(results: list[Result], ready: Sequence[Ready], name: str, made: ContextMixingMap) -> None:
+def _add_map(
+    results: list[Result], ready: Sequence[Ready], name: str, made: ContextMixingMap
+) -> None:
     places = sorted({item.position for item in ready})
-    whole = made.aggregate("flow", targets=places) if made.aggregation == "flow" and made.layers is not None else made.input
+    whole = (
+        made.aggregate("flow", targets=places)
+        if made.aggregation == "flow" and made.layers is not None
+        else made.input
+    )
     for b, item in enumerate(ready):
         size = len(item.ids)
         results[b]["input"][name] = rounded(whole[b, :, item.position, :size].tolist())
@@ -167,22 +325,40 @@ def _add_map(results: list[Result], ready: Sequence[Ready], name: str, made: Con
             results[b]["layers"][name] = rounded(made.layers[b, :, item.position, :size].tolist())
 
 
-def _add_attributions(bench: Bench, results: list[Result], ready: Sequence[Ready], methods: MethodSet, out: Any, depth: int) -> None:
-    question = question_of(out.logits, ready)
+def _add_attributions(
+    bench: Bench,
+    results: list[Result],
+    ready: Sequence[Ready],
+    methods: MethodSet,
+    out: Any,
+    by_layer: Sequence[str],
+    question: Question,
+) -> None:
     special = {"mask": bench.tokenizer.mask_token_id, "unk": bench.tokenizer.unk_token_id}
+    depth = len(out.decomposition)
     answers = question.score(out.logits).tolist()
+    best = question.class_index if out.logits.dim() == 3 else out.logits.argmax(dim=-1)
+    even = 0.0 if question.of == "logit" else 0.5  # of target and foil
     for b, item in enumerate(ready):
-        predicted = int(question.class_index[b])
+        predicted = int(best[b])
         right = None if item.label is None else predicted == item.label
-        right = bool(answers[b] > 0.5) if question.foil is not None and item.good is not None else right
-        results[b]["asked"] = {"answer": rounded(answers[b]), "right": right, "predicted": predicted}
+        right = (
+            bool(answers[b] > even)
+            if question.foil is not None and item.good is not None
+            else right
+        )
+        results[b]["asked"] = {
+            "answer": rounded(answers[b]),
+            "right": right,
+            "predicted": predicted,
+        }
     for name, attribution in methods.attributions.items():
-        for layer in range(max(1, depth if name in LAYERWISE else 1)):
+        for layer in range(depth if name in by_layer else 1):
             case = Case(out.decomposition, question, out.logits, special, Budget.of(None), layer)
             scores = attribution.scores(case).detach().tolist()
             for b, item in enumerate(ready):
                 row = rounded(scores[b][: len(item.ids)])
                 if layer == 0:
                     results[b]["input"][name] = [row]
-                if depth and name in LAYERWISE:
+                if name in by_layer:
                     results[b]["layers"].setdefault(name, []).append(row)

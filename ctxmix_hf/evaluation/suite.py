@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +16,106 @@ from ctxmix_hf.errors import OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Head, open_bench
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context
 from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data
+from ctxmix_hf.evaluation.fitting import Fitting
+from ctxmix_hf.evaluation.scores import Asked
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
+from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
 from ctxmix_hf.modeling import uninstrument
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
 SUITES: dict[str, tuple[str, ...]] = {
     "agreement": (
-        "cue_alignment", "cue_alignment_sets", "faithfulness", "faithfulness_layers", "erasure", "erasure_curves", "mdl_probe",
-        "mdl_alignment", "special_tokens", "method_matrix", "method_layers", "disagreement", "recommendation",
+        "cue_alignment",
+        "cue_alignment_sets",
+        "faithfulness",
+        "faithfulness_layers",
+        "erasure",
+        "erasure_curves",
+        "mdl_probe",
+        "mdl_alignment",
+        "special_tokens",
+        "method_matrix",
+        "method_layers",
+        "disagreement",
+        "recommendation",
     ),
     "sentiment": (
-        "faithfulness", "faithfulness_layers", "erasure", "erasure_curves", "plausibility", "special_tokens", "method_matrix",
-        "method_layers", "disagreement", "recommendation",
+        "faithfulness",
+        "faithfulness_layers",
+        "erasure",
+        "erasure_curves",
+        "plausibility",
+        "special_tokens",
+        "method_matrix",
+        "method_layers",
+        "disagreement",
+        "recommendation",
     ),
-    "identifiability": ("identifiability_layers", "identifiability_cross", "identifiability_hidden", "identifiability_neighbours"),
+    "identifiability": (
+        "identifiability_layers",
+        "identifiability_cross",
+        "identifiability_hidden",
+        "identifiability_neighbours",
+    ),
     "mixing": ("mixing_own", "mixing_distance", "mixing_ratios", "effective_attention"),
-}  # fmt: skip
-HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], "alignment_accuracy"}
+    "sanity": ("randomisation", "completeness"),
+}
+# Need no head, and are asked for one by one.
+ALONE = (
+    "attention_types",
+    "null_space",
+    "anisotropy",
+    "norm_outliers",
+    "mixing_neighbours",
+    "cls_context",
+)
+HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], *ALONE, "alignment_accuracy"}
 SUITE_NAMES = (*SUITES, "all")
 
 
+@keeps_modes
 def evaluate(
-    suite: str, model: Any = None, tokenizer: Any = None, data: Any = None, methods: Any = None, limit: int | None = None,
-    out: str | Path | None = None, resume: str | Path | None = None, seed: int = 0, progress: bool | None = None,
-    columns: Mapping[str, str] | None = None, pictures: bool = True,
-) -> EvaluationReport | EvaluationTable:  # fmt: skip
-    """Evidence for and against the methods: `print(evaluate("agreement"))` runs offline on the model in the box.
+    suite: str,
+    model: Any = None,
+    tokenizer: Any = None,
+    data: Any = None,
+    methods: Any = None,
+    limit: int | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    columns: Mapping[str, str] | None = None,
+    pictures: bool = True,
+    answer: str = "predicted",
+    of: str = "prob",
+    fitting: Fitting | None = None,
+) -> EvaluationReport | EvaluationTable:
+    """Evidence for and against the methods: `print(evaluate("agreement"))` runs offline on the bundled model.
 
-    `suite` is a suite ("agreement", "sentiment", "identifiability", "mixing", "all"), which returns an `EvaluationReport`
-    (a mapping from evaluation to table), or one evaluation ("cue_alignment", "faithfulness", ...), which returns its
+    `suite` is a suite ("agreement", "sentiment", "identifiability", "mixing", "sanity", "all"),
+    which returns an `EvaluationReport` (a mapping from evaluation to table), or one evaluation
+    ("cue_alignment", "faithfulness", ...), which returns its
     `EvaluationTable`. `ctxmix_hf.evaluation.EVALUATIONS` lists them.
 
-    model      a name, a folder or a loaded model (two of them, as a pair, for "model_consistency"); None: in the box
+    model      a name, a folder or a loaded model (two of them, as a pair, for "model_consistency"); None: the bundled one
     tokenizer  found beside the model where it is not given
     data       Hub id ("owner/name", "owner/name:config:split"), CSV/TSV/JSONL/JSON/parquet file, `datasets` object, data
-               frame, or list of texts or dicts; None: the built-in sentences. `columns` renames: {"text": "review"}
+               frame, or list of texts or dicts; None: the built-in sentences. `columns` renames:
+               {"text": "review"}. Pairs (sentence1 and sentence2, premise and hypothesis, ..., or
+               columns={"text": ..., "pair": ...}) are read as pairs
     methods    names or objects of maps and attributions; None: a selection
     limit      use at most so many of the usable sentences, drawn with the seed
     out        folder for `<evaluation>.csv`, `.json`, `.png`, and `report.json`, `report.md`
     resume     folder of partial results: a run that was killed goes on from there and gives the same tables
     seed       of random baselines, bootstrap and probes
     progress   True, False, or None: only where stderr is a terminal
-    """
+    answer     what is explained of a classifier: its "predicted" class, or the "true" one (the row's label)
+    of         "prob" or "logit" of that class, or of the masked word against its foil
+    fitting    how the maps of identifiability are learned: `ctxmix_hf.evaluation.Fitting(...)`, or its `PAPER`
+    """  # noqa: E501
+    asked = Asked(answer, of)
     names = _names(suite)
     if limit is not None and limit < 1:
         raise OptionError(f"limit={limit} must be at least 1.")
@@ -67,19 +125,61 @@ def evaluate(
     built_in = data is None or (isinstance(data, str) and data in BUILT_IN)
     strangers = [m for m in models if isinstance(m, nn.Module) and instrumentation_of(m) is None]
     try:
-        return _evaluate(suite, names, models, tokenizer, head, samples, built_in, methods, limit, out, resume, seed, progress, pictures)
+        return _evaluate(
+            suite,
+            names,
+            models,
+            tokenizer,
+            head,
+            samples,
+            built_in,
+            methods,
+            limit,
+            out,
+            resume,
+            seed,
+            progress,
+            pictures,
+            asked,
+            fitting or Fitting(),
+        )
     finally:
         for stranger in strangers:  # a model that came without instrumentation goes without
             uninstrument(stranger)
 
 
 def _evaluate(
-    suite: str, names: list[str], models: list[Any], tokenizer: Any, head: Head, samples: Samples, built_in: bool, methods: Any,
-    limit: int | None, out: Any, resume: Any, seed: int, progress: bool | None, pictures: bool,
-) -> EvaluationReport | EvaluationTable:  # fmt: skip
-    contexts = [_context(m, tokenizer, head, samples, built_in, methods, limit, seed, resume, progress) for m in models[:2]]
+    suite: str,
+    names: list[str],
+    models: list[Any],
+    tokenizer: Any,
+    head: Head,
+    samples: Samples,
+    built_in: bool,
+    methods: Any,
+    limit: int | None,
+    out: Any,
+    resume: Any,
+    seed: int,
+    progress: bool | None,
+    pictures: bool,
+    asked: Asked,
+    fitting: Fitting,
+) -> EvaluationReport | EvaluationTable:
+    contexts = [
+        replace(
+            open_context(
+                m, tokenizer, head, samples, built_in, methods, limit, seed, resume, progress
+            ),
+            asked=asked,
+            fitting=fitting,
+        )
+        for m in models[:2]
+    ]
     context = contexts[0] if len(contexts) == 1 else _paired(contexts[0], contexts[1])
-    made = tuple(_run(name, context) for name in names if name in _runnable(suite, names, context, samples))
+    made = tuple(
+        _run(name, context) for name in names if name in _runnable(suite, names, context, samples)
+    )
     report = EvaluationReport(suite, made)
     if out is not None:
         save_tables(made, out, pictures=pictures, report=report)
@@ -88,7 +188,7 @@ def _evaluate(
 
 def _names(suite: str) -> list[str]:
     if suite == "all":
-        return list(EVALUATIONS)
+        return [name for name in EVALUATIONS if name not in ALONE]
     if suite in SUITES:
         return list(SUITES[suite])
     if suite not in EVALUATIONS:
@@ -109,30 +209,47 @@ def _head(suite: str, names: list[str], model: Any) -> Head:
         kinds = AutoConfig.from_pretrained(model_path(model)).architectures or []
     else:
         kinds = [type(base_model(model)).__name__]
-    return "classifier" if any("ForSequenceClassification" in kind for kind in kinds) else "masked_lm"
+    return (
+        "classifier" if any("ForSequenceClassification" in kind for kind in kinds) else "masked_lm"
+    )
 
 
 def _default_data(suite: str, head: Head) -> str:
     return "sentiment" if head == "classifier" else "agreement"
 
 
-def _context(
-    model: Any, tokenizer: Any, head: Head, samples: Samples, built_in: bool, methods: Any, limit: int | None, seed: int,
-    resume: Any, progress: Any,
-) -> Context:  # fmt: skip
+def open_context(
+    model: Any,
+    tokenizer: Any,
+    head: Head,
+    samples: Samples,
+    built_in: bool,
+    methods: Any,
+    limit: int | None,
+    seed: int,
+    resume: Any,
+    progress: Any,
+) -> Context:
+    """A model on samples: opened, sentences made ready, at most `limit` of them drawn with the seed."""
     default = "ctxmix/sentiment" if head == "classifier" else "ctxmix/agreement"
-    bench: Bench = open_bench(model, tokenizer, head, default, heldout_only=False if built_in else None)
+    bench: Bench = open_bench(
+        model, tokenizer, head, default, heldout_only=False if built_in else None
+    )
     ready, skipped = bench.prepare(samples.kept)
-    reasons = Samples(tuple(item.sample for item in ready), samples.skipped + skipped, samples.source)
-    notes = reasons.notes()
+    reasons = Samples(
+        tuple(item.sample for item in ready), samples.skipped + skipped, samples.source
+    )
+    notes = (*reasons.notes(), *bench.unknown_words(ready))
     if limit is not None and limit < len(ready):
         notes = (*notes, f"{limit} of {len(ready)} usable sentences drawn at random (seed {seed}).")
-        ready = [ready[i] for i in sorted(np.random.default_rng(seed).permutation(len(ready))[:limit])]
+        ready = [
+            ready[i] for i in sorted(np.random.default_rng(seed).permutation(len(ready))[:limit])
+        ]
     return Context(bench, tuple(ready), notes, methods, seed, resume, progress)
 
 
 def _paired(first: Context, second: Context) -> Context:
-    return Context(first.bench, first.ready, first.left_out, first.methods, first.seed, first.resume, first.progress, second)
+    return replace(first, other=second)
 
 
 def _runnable(suite: str, names: list[str], context: Context, samples: Samples) -> set[str]:

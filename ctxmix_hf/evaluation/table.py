@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -13,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import MissingDependencyError, OptionError
+from ctxmix_hf.formats.tables import csv_text
+from ctxmix_hf.registry import VIEWS
 
 Cell = str | int | float | None
 UNDEFINED = "undefined"
@@ -47,7 +47,8 @@ def _plain(cell: Cell) -> Cell:
 class EvaluationTable:
     """Columns and rows, what was left out (`notes`), and the picture the paper draws of it (`form`).
 
-    An undefined value is NaN in `rows` and pandas, null in JSON, empty in CSV, and the word "undefined" where people read.
+    An undefined value is NaN in `rows` and pandas, null in JSON, empty in CSV, and the word
+    "undefined" where people read.
     """
 
     name: str
@@ -61,7 +62,9 @@ class EvaluationTable:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise OptionError(f"A row of table {self.name!r} has {len(row)} cells for {len(self.columns)} columns.")
+                raise OptionError(
+                    f"A row of table {self.name!r} has {len(row)} cells for {len(self.columns)} columns."
+                )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,7 +74,9 @@ class EvaluationTable:
 
     def column(self, name: str) -> list[Any]:
         if name not in self.columns:
-            raise OptionError(f"Table {self.name!r} has no column {name!r}: {', '.join(self.columns)}.")
+            raise OptionError(
+                f"Table {self.name!r} has no column {name!r}: {', '.join(self.columns)}."
+            )
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
@@ -79,7 +84,11 @@ class EvaluationTable:
         """Only the rows with these values: `table.where(scope="input", method="alti")`."""
         for name in values:
             self.column(name)
-        kept = [row for row, named in zip(self.rows, self, strict=True) if all(named[k] == v for k, v in values.items())]
+        kept = [
+            row
+            for row, named in zip(self.rows, self, strict=True)
+            if all(named[k] == v for k, v in values.items())
+        ]
         return replace(self, rows=tuple(kept))
 
     def pivot(self, y: str, x: str, value: str) -> EvaluationTable:
@@ -97,16 +106,20 @@ class EvaluationTable:
             raise MissingDependencyError.of("pandas", "data") from error
         return pandas.DataFrame.from_records(list(self.rows), columns=list(self.columns))
 
-    def to_csv(self, path: str | Path | None = None) -> str:
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([["" if _plain(c) is None else c for c in row] for row in self.rows])
-        return _kept(out.getvalue(), path)
+    def to_csv(self, path: str | Path | None = None, raw: bool = False) -> str:
+        """Texts that look like a formula to a spreadsheet are quoted, unless `raw`."""
+        rows = [["" if _plain(c) is None else c for c in row] for row in self.rows]
+        return _kept(csv_text(self.columns, rows, raw), path)
 
     def to_dict(self) -> dict[str, Any]:
         rows = [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
-        return {"name": self.name, "caption": self.caption, "notes": list(self.notes), "meta": dict(self.meta), "rows": rows}
+        return {
+            "name": self.name,
+            "caption": self.caption,
+            "notes": list(self.notes),
+            "meta": dict(self.meta),
+            "rows": rows,
+        }
 
     def to_json(self, path: str | Path | None = None) -> str:
         return _kept(json.dumps(self.to_dict(), indent=1, ensure_ascii=False), path)
@@ -119,8 +132,16 @@ class EvaluationTable:
 
     def to_latex(self, path: str | Path | None = None) -> str:
         """A booktabs tabular."""
-        kinds = "".join("r" if all(not isinstance(v, str) for v in self.column(name)) else "l" for name in self.columns)
-        lines = [f"\\begin{{tabular}}{{{kinds}}}", "\\toprule", _latex_row(self.columns), "\\midrule"]
+        kinds = "".join(
+            "r" if all(not isinstance(v, str) for v in self.column(name)) else "l"
+            for name in self.columns
+        )
+        lines = [
+            f"\\begin{{tabular}}{{{kinds}}}",
+            "\\toprule",
+            _latex_row(self.columns),
+            "\\midrule",
+        ]
         lines += [_latex_row([_text(c) for c in row]) for row in self.rows]
         return _kept("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n", path)
 
@@ -129,30 +150,49 @@ class EvaluationTable:
 
     def __str__(self) -> str:
         """As text; a long table with a heatmap is shown as that: its first value, by the other two."""
-        if self.form is not None and self.form.kind == "heatmap" and self.form.x and len(self.rows) > WIDE:
+        if (
+            self.form is not None
+            and self.form.kind == "heatmap"
+            and self.form.x
+            and len(self.rows) > WIDE
+        ):
             wide = self.pivot(self.form.y, self.form.x, self.form.value)
-            also = ", ".join(c for c in self.columns if c not in (self.form.x, self.form.y, self.form.value))
-            return str(replace(wide, caption=f"{self.caption}\n{self.form.value} by {self.form.y} and {self.form.x} (also: {also})"))
+            also = ", ".join(
+                c for c in self.columns if c not in (self.form.x, self.form.y, self.form.value)
+            )
+            return str(
+                replace(
+                    wide,
+                    caption=f"{self.caption}\n{self.form.value} by {self.form.y} and {self.form.x} (also: {also})",
+                )
+            )
         cells = [list(self.columns), *([_text(c) for c in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         left = [any(isinstance(v, str) for v in self.column(name)) for name in self.columns]
-        lines = ["  ".join(c.ljust(w) if to_left else c.rjust(w) for c, w, to_left in zip(row, widths, left, strict=True)) for row in cells]
+        lines = [
+            "  ".join(
+                c.ljust(w) if to_left else c.rjust(w)
+                for c, w, to_left in zip(row, widths, left, strict=True)
+            )
+            for row in cells
+        ]
         lines.insert(1, "  ".join("-" * w for w in widths))
         head = [f"{self.name}: {self.caption}"] if self.caption else [self.name]
         return "\n".join([*head, *(line.rstrip() for line in lines), *self.notes])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(_text(c))}</td>" for c in row) + "</tr>" for row in self.rows)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_text(c))}</td>" for c in row) + "</tr>"
+            for row in self.rows
+        )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def plot(self, path: str | Path | None = None) -> Any:
         """The paper's picture of this table; saved where `path` says. Returns the matplotlib figure."""
-        from ctxmix_hf.evaluation.plots import draw
-
-        return draw(self, path)
+        return VIEWS.get("evaluation.plot")(self, path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,14 +221,22 @@ class EvaluationReport(Mapping[str, EvaluationTable]):
         return "\n\n".join(map(str, self.tables))
 
     def _repr_html_(self) -> str:
-        return "".join(f"<h3>{html.escape(table.name)}</h3>{table._repr_html_()}" for table in self.tables)
+        return "".join(
+            f"<h3>{html.escape(table.name)}</h3>{table._repr_html_()}" for table in self.tables
+        )
 
     def to_json(self, path: str | Path | None = None) -> str:
         made = {"suite": self.suite, "tables": [table.to_dict() for table in self.tables]}
         return _kept(json.dumps(made, indent=1, ensure_ascii=False), path)
 
     def to_markdown(self, path: str | Path | None = None) -> str:
-        return _kept("\n".join(f"## {table.name}\n{table.caption}\n\n{table.to_markdown()}" for table in self.tables), path)
+        return _kept(
+            "\n".join(
+                f"## {table.name}\n{table.caption}\n\n{table.to_markdown()}"
+                for table in self.tables
+            ),
+            path,
+        )
 
     def save(self, folder: str | Path, *, pictures: bool = True) -> list[Path]:
         """`<name>.csv` and `.png` of every table, `report.json` and `report.md`."""
@@ -196,7 +244,11 @@ class EvaluationReport(Mapping[str, EvaluationTable]):
 
 
 def save_tables(
-    tables: tuple[EvaluationTable, ...], folder: str | Path, *, pictures: bool = True, report: EvaluationReport | None = None
+    tables: tuple[EvaluationTable, ...],
+    folder: str | Path,
+    *,
+    pictures: bool = True,
+    report: EvaluationReport | None = None,
 ) -> list[Path]:
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -220,8 +272,18 @@ def _row(cells: Any) -> str:
 
 
 def _latex_row(cells: Any) -> str:
-    escape = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-              "^": r"\^{}", "~": r"\~{}"}  # fmt: skip
+    escape = {
+        "\\": r"\textbackslash{}",
+        "_": r"\_",
+        "%": r"\%",
+        "&": r"\&",
+        "#": r"\#",
+        "$": r"\$",
+        "{": r"\{",
+        "}": r"\}",
+        "^": r"\^{}",
+        "~": r"\~{}",
+    }
     return " & ".join("".join(escape.get(c, c) for c in str(cell)) for cell in cells) + r" \\"
 
 

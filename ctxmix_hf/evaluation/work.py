@@ -18,14 +18,20 @@ Result = dict[str, Any]
 VERSION = 1  # a change that moves numbers makes old partial results strangers
 
 
-def watched(items: Iterable[Item], what: str, progress: bool | None, total: int | None = None) -> Iterator[Item]:
+def watched(
+    items: Iterable[Item], what: str, progress: bool | None, total: int | None = None
+) -> Iterator[Item]:
     """The items, with a bar on stderr: always (True), never (False), or where stderr is a terminal (None)."""
     shown = sys.stderr.isatty() if progress is None else progress
-    return iter(tqdm(items, desc=what, total=total, disable=not shown, file=sys.stderr, leave=False))
+    return iter(
+        tqdm(items, desc=what, total=total, disable=not shown, file=sys.stderr, leave=False)
+    )
 
 
 def content_key(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps([VERSION, *parts], sort_keys=True, default=str).encode()).hexdigest()[:24]
+    return hashlib.sha256(
+        json.dumps([VERSION, *parts], sort_keys=True, default=str).encode()
+    ).hexdigest()[:24]
 
 
 def rounded(values: Any) -> Any:
@@ -51,7 +57,9 @@ class Store:
 
     def _read(self, path: Path) -> None:
         text = path.read_text(encoding="utf-8", errors="replace")
-        whole = text if text.endswith("\n") else text[: text.rfind("\n") + 1]  # a killed run may leave half a line
+        whole = (
+            text if text.endswith("\n") else text[: text.rfind("\n") + 1]
+        )  # a killed run may leave half a line
         if whole != text:
             path.write_text(whole, encoding="utf-8")
         for number, line in enumerate(whole.splitlines(), 1):
@@ -59,22 +67,35 @@ class Store:
                 entry = json.loads(line)
                 self.known[entry["key"]] = entry["result"]
             except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise StoreError(f"{path}, line {number} is not a kept result; move the file away to start anew.") from error
+                raise StoreError(
+                    f"{path}, line {number} is not a kept result; move the file away to start anew."
+                ) from error
 
     def keep(self, results: dict[str, Result]) -> None:
         self.known.update(results)
         if self.path is not None:
-            lines = "".join(json.dumps({"key": key, "result": result}) + "\n" for key, result in results.items())
+            lines = "".join(
+                json.dumps({"key": key, "result": result}) + "\n" for key, result in results.items()
+            )
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(lines)
 
     def run(
-        self, keys: Sequence[str], batches: Sequence[Sequence[int]], compute: Callable[[Sequence[int]], list[Result]],
-        what: str, progress: bool | None,
-    ) -> list[Result]:  # fmt: skip
+        self,
+        keys: Sequence[str],
+        batches: Sequence[Sequence[int]],
+        compute: Callable[[Sequence[int]], list[Result]],
+        what: str,
+        progress: bool | None,
+    ) -> list[Result]:
         """One result per key. A batch of which anything is missing is computed whole, so that batches never change."""
         missing = [batch for batch in batches if any(keys[i] not in self.known for i in batch)]
         for batch in watched(missing, what, progress):
             made = compute(batch)
-            self.keep({keys[i]: json.loads(json.dumps(result)) for i, result in zip(batch, made, strict=True)})
+            self.keep(
+                {
+                    keys[i]: json.loads(json.dumps(result))
+                    for i, result in zip(batch, made, strict=True)
+                }
+            )
         return [self.known[key] for key in keys]

@@ -13,21 +13,35 @@ from ctxmix_hf.errors import OptionError, StoreError
 from ctxmix_hf.hub.comparing import model_gaps, require_options
 from ctxmix_hf.hub.keys import batch_keys, quick_mark
 from ctxmix_hf.hub.manifest import MethodEntry
-from ctxmix_hf.maps import ContextMixingMap
 from ctxmix_hf.recipes import Recipe, compute_maps, resolve
 from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.results.maps import ContextMixingMap
 
 
-def cached_maps(store: Any, record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
-    """What the call asked for. A method the store does not keep is computed; other options or another model are refused."""
+def cached_maps(
+    store: Any, record: ModelRecord, methods: Any, options: dict[str, Any]
+) -> dict[str, ContextMixingMap]:
+    """What the call asked for. A method the store does not keep is computed; other options or
+    another model are refused.
+    """
     if options.get("create_graph"):
-        raise OptionError("cache= and create_graph=True do not go together: stored maps have no graph.")
+        raise OptionError(
+            "cache= and create_graph=True do not go together: stored maps have no graph."
+        )
+    if store.manifest.segments is not None:
+        raise StoreError(
+            f"This store holds maps of {store.manifest.segments}, a cache needs maps of tokens: read it by id, "
+            "store['id', 'alti']."
+        )
     recipes, memory = resolve(methods), options.get("max_memory")
     kept = {key: recipe for key, recipe in recipes.items() if key in store.manifest.methods}
     for key, recipe in kept.items():
         require_options(key, store.manifest.methods[key], recipe.method.options())
     trust(store, record.replay.module)
-    hits = [store.index.by_key.get(key) if key else None for key in batch_keys(_inputs(record), record.mask)]
+    hits = [
+        store.index.by_key.get(key) if key else None
+        for key in batch_keys(_inputs(record), record.mask)
+    ]
     misses = [b for b, name in enumerate(hits) if name is None]
     kept = kept if len(misses) < len(hits) else {}
     rest = {key: recipe for key, recipe in recipes.items() if key not in kept}
@@ -57,11 +71,17 @@ def _inputs(record: ModelRecord) -> dict[str, Any]:
     return {**dict(zip(names, replay.args, strict=False)), **replay.kwargs}
 
 
-def _computed(record: ModelRecord, recipes: dict[str, Recipe], memory: Any) -> dict[str, ContextMixingMap]:
-    return dict(zip(recipes, compute_maps(record, list(recipes.values()), memory).values(), strict=True))
+def _computed(
+    record: ModelRecord, recipes: dict[str, Recipe], memory: Any
+) -> dict[str, ContextMixingMap]:
+    return dict(
+        zip(recipes, compute_maps(record, list(recipes.values()), memory).values(), strict=True)
+    )
 
 
-def _rerun(record: ModelRecord, recipes: dict[str, Recipe], rows: list[int], memory: Any) -> dict[str, ContextMixingMap]:
+def _rerun(
+    record: ModelRecord, recipes: dict[str, Recipe], rows: list[int], memory: Any
+) -> dict[str, ContextMixingMap]:
     """The maps of some examples of the batch: the same call again with those rows only."""
     replay, count = record.replay, len(record.mask)
 
@@ -70,17 +90,31 @@ def _rerun(record: ModelRecord, recipes: dict[str, Recipe], rows: list[int], mem
         return value[torch.tensor(rows, device=value.device)] if whole else value
 
     kwargs = {**{key: pick(value) for key, value in replay.kwargs.items()}, "return_dict": True}
-    out = replay.module(*map(pick, replay.args), **kwargs, output_context_mixing=list(recipes.values()), max_memory=memory)
+    out = replay.module(
+        *map(pick, replay.args),
+        **kwargs,
+        output_context_mixing=list(recipes.values()),
+        max_memory=memory,
+    )
     return dict(zip(recipes, out.context_mixing.values(), strict=True))
 
 
 def _joined(
-    store: Any, entry: MethodEntry, key: str, record: ModelRecord, hits: list[str | None], fresh: ContextMixingMap | None
-) -> ContextMixingMap:  # fmt: skip
+    store: Any,
+    entry: MethodEntry,
+    key: str,
+    record: ModelRecord,
+    hits: list[str | None],
+    fresh: ContextMixingMap | None,
+) -> ContextMixingMap:
     """One map of the batch from stored and fresh examples, padded as the batch is."""
     dtype = torch.float64 if record.layers[0].attention.dtype == torch.float64 else torch.float32
     places = {b: i for i, b in enumerate(b for b, name in enumerate(hits) if name is None)}
-    stored = {b: store.values(store.index.rows[name], entry) for b, name in enumerate(hits) if name is not None}
+    stored = {
+        b: store.values(store.index.rows[name], entry)
+        for b, name in enumerate(hits)
+        if name is not None
+    }
     joined = {}
     for kind in entry.parts:
         depth = next(iter(stored.values()))[kind].shape[1]
@@ -96,8 +130,18 @@ def _joined(
                 values[b] = given[places[b]].to(values)
         joined[kind] = values
     meta = {
-        "options": dict(entry.options), "rolls_out_shares": entry.shares, "origin": record.origin, "causal": record.causal,
+        "options": dict(entry.options),
+        "rolls_out_shares": entry.shares,
+        "origin": record.origin,
+        "causal": record.causal,
         "notes": {"from_store": hits},
-    }  # fmt: skip
-    return ContextMixingMap(key, joined.get("layers"), record.mask, list(record.tokens), entry.aggregation, meta=meta,
-                            given_input=joined.get("input"))  # fmt: skip
+    }
+    return ContextMixingMap(
+        key,
+        joined.get("layers"),
+        record.mask,
+        list(record.tokens),
+        entry.aggregation,
+        meta=meta,
+        given_input=joined.get("input"),
+    )

@@ -10,6 +10,8 @@ from ctxmix_hf.hub.keys import inner_model, model_identity, tokenizer_hash
 from ctxmix_hf.hub.layout import canonical
 from ctxmix_hf.hub.manifest import Manifest, MethodEntry, method_entries
 from ctxmix_hf.recipes import resolve
+from ctxmix_hf.results.attributions import unit_name
+from ctxmix_hf.results.maps import ContextMixingMap
 
 
 def find_method(manifest: Manifest, wanted: Any) -> tuple[str, MethodEntry]:
@@ -32,16 +34,37 @@ def require_options(key: str, entry: MethodEntry, options: Any) -> None:
             raise StoreError(f"This store is not what was asked for: {'; '.join(gaps)}.")
 
 
+def require_units(manifest: Manifest, made: ContextMixingMap) -> None:
+    """Raise unless the units of a map (tokens, sentences, ...) are the store's."""
+    kept = None if manifest.segments is None else unit_name(manifest.segments)
+    found = made.meta.get("unit")
+    if found != kept:
+        names = [name or "token" for name in (kept, found)]
+        raise StoreError(
+            f"This store keeps one row and column per {names[0]}, the map of {made.method} has one per "
+            f"{names[1]}: make a store of its own for it (MapStore.create(..., segments=...))."
+        )
+
+
 def option_gaps(key: str, stored: dict[str, Any], asked: dict[str, Any]) -> list[str]:
     names = sorted(name for name in {**stored, **asked} if stored.get(name) != asked.get(name))
-    return [f"{key}: {name} is {stored.get(name)!r} in the store, {asked.get(name)!r} was asked for" for name in names]
+    return [
+        f"{key}: {name} is {stored.get(name)!r} in the store, {asked.get(name)!r} was asked for"
+        for name in names
+    ]
 
 
-def differences(manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None) -> list[str]:
+def differences(
+    manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None
+) -> list[str]:
     """Sentences, one per difference; empty if the store is this model's."""
     found = model_gaps(manifest, model)
     if tokenizer is not None and tokenizer_hash(tokenizer) != manifest.tokenizer:
-        found.append("the tokenizer is another one" if manifest.tokenizer else "the store was made without a tokenizer")
+        found.append(
+            "the tokenizer is another one"
+            if manifest.tokenizer
+            else "the store was made without a tokenizer"
+        )
     if methods is not None:
         for key, entry in method_entries(resolve(methods)).items():
             if key not in manifest.methods:
@@ -56,7 +79,9 @@ def model_gaps(manifest: Manifest, model: Any) -> list[str]:
     stored = manifest.model
     config = inner_model(model).config
     if config.model_type != stored.get("model_type"):
-        return [f"the store is of a {stored.get('model_type')} model, this is a {config.model_type}"]
+        return [
+            f"the store is of a {stored.get('model_type')} model, this is a {config.model_type}"
+        ]
     own = model_identity(model)
     found = []
     if own["dtype"] != stored.get("dtype"):
@@ -64,12 +89,16 @@ def model_gaps(manifest: Manifest, model: Any) -> list[str]:
     elif own["weights"] != stored.get("weights"):
         origin = manifest.origin
         name = f"{origin.get('model_id')} at revision {origin.get('revision') or 'unknown'}"
-        found.append(f"the weights differ: the store is of {name} (weights {str(stored.get('weights'))[:12]}), "
-                     f"this model has weights {own['weights'][:12]}")  # fmt: skip
+        found.append(
+            f"the weights differ: the store is of {name} (weights {str(stored.get('weights'))[:12]}), "
+            f"this model has weights {own['weights'][:12]}"
+        )
     return found
 
 
-def require_same(manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None) -> None:
+def require_same(
+    manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None
+) -> None:
     gaps = differences(manifest, model, tokenizer, methods)
     if gaps:
         raise StoreError(f"This store does not belong to this model: {'; '.join(gaps)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from ctxmix_hf.hub.keys import batch_keys, inner_model
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import to_array
 from ctxmix_hf.hub.writing import NewExample
-from ctxmix_hf.maps import ContextMixingMap
-from ctxmix_hf.recipes import Recipe
+from ctxmix_hf.recipes import Recipe, Wanted
+from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.tokens import Tokens, read_encoding
 
 
@@ -27,46 +28,89 @@ def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
         if any(len(value) != count for value in tensors.values()) or not tensors:
             raise InputError(f"{count} ids need tensors with {count} rows.")
         rest = {key: value for key, value in given.items() if key not in tensors}
-        return [(cut, {**rest, **{key: value[cut] for key, value in tensors.items()}}) for cut in cuts]
+        return [
+            (cut, {**rest, **{key: value[cut] for key, value in tensors.items()}}) for cut in cuts
+        ]
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != count:
-        raise InputError(f"{count} ids need a list of {count} texts (or pairs), or tensors with {count} rows.")
+        raise InputError(
+            f"{count} ids need a list of {count} texts (or pairs), or tensors with {count} rows."
+        )
     return [(cut, list(given[cut])) for cut in cuts]
 
 
 def compute(
-    model: Any, tokenizer: Any, methods: dict[str, Recipe], given: Any, options: dict[str, Any]
-) -> tuple[dict[str, ContextMixingMap], list[dict[str, Any]], list[str | None]]:  # fmt: skip
+    model: Any,
+    tokenizer: Any,
+    methods: dict[str, Recipe],
+    given: Any,
+    options: dict[str, Any],
+    segments: str | None = None,
+) -> tuple[dict[str, ContextMixingMap], list[dict[str, Any]], list[str | None]]:
     """(maps of the batch, what the examples file says of each example, cache keys)."""
     inputs, tokens, texts = _encode(model, tokenizer, given)
+    if segments is not None:
+        named = lambda made, out: made if tokens is None else replace(made, tokens=tokens)
+        options = {**options, "targets": Wanted((), True, segments, named=named)}
+    from ctxmix_hf.instrumentation.inputs import with_decoder  # a store opens without transformers
+
     with torch.no_grad():
-        out = model(**inputs, output_context_mixing=list(methods.values()), **options)
+        out = model(
+            **with_decoder(inner_model(model), inputs),
+            output_context_mixing=list(methods.values()),
+            **options,
+        )
     maps = dict(zip(methods, out.context_mixing.values(), strict=True))
     first = next(iter(maps.values()))
-    tokens = tokens or first.tokens
+    shown = first.tokens if tokens is None or segments is not None else tokens
     predictions = _predictions(getattr(out, "logits", None), len(first))
-    about = [_about(tokens[b], first.mask[b], texts[b] if texts else None, predictions[b]) for b in range(len(first))]
-    return maps, about, batch_keys(inputs, first.mask)
+    about = [
+        _about(shown[b], first.mask[b], texts[b] if texts else None, predictions[b])
+        for b in range(len(first))
+    ]
+    none: list[str | None] = [None] * len(first)  # a cache holds tokens
+    keys = batch_keys(inputs, first.mask) if segments is None else none
+    return maps, about, keys
 
 
-def _encode(model: Any, tokenizer: Any, given: Any) -> tuple[dict[str, Any], list[Tokens] | None, list[Any] | None]:
+def _encode(
+    model: Any, tokenizer: Any, given: Any
+) -> tuple[dict[str, Any], list[Tokens] | None, list[Any] | None]:
     device = inner_model(model).device
     if isinstance(given, Mapping):
-        return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given.items()}, None, None
+        return (
+            {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given.items()},
+            None,
+            None,
+        )
     if tokenizer is None:
-        raise InputError("Texts need a tokenizer: pass tokenizer=... to MapStore.create or MapStore.open.")
+        raise InputError(
+            "Texts need a tokenizer: pass tokenizer=... to MapStore.create, and the same one to MapStore.open."
+        )
     pairs = [(item,) if isinstance(item, str) else tuple(item) for item in given]
-    if any(not all(isinstance(text, str) for text in pair) or len(pair) > 2 for pair in pairs) or len({len(p) for p in pairs}) > 1:
+    if (
+        any(not all(isinstance(text, str) for text in pair) or len(pair) > 2 for pair in pairs)
+        or len({len(p) for p in pairs}) > 1
+    ):
         raise InputTypeError("Expected texts, or pairs of texts, not both in one batch.")
     if any(not "".join(pair).strip() for pair in pairs):
         raise InputError("A text is empty: there is no token to explain.")
     columns = [list(column) for column in zip(*pairs, strict=True)]
     encoding = tokenizer(*columns, padding=len(pairs) > 1, return_tensors="pt")
-    return {k: v.to(device) for k, v in encoding.items()}, read_encoding(encoding, tokenizer, list(given)), pairs
+    return (
+        {k: v.to(device) for k, v in encoding.items()},
+        read_encoding(encoding, tokenizer, list(given)),
+        pairs,
+    )
 
 
 def _predictions(logits: Any, count: int) -> list[int | None]:
-    """The predicted class of each example, for classifiers of whole examples."""
-    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count:
+    """The predicted class of each example, for classifiers of whole examples; one output alone predicts no class."""
+    if (
+        not isinstance(logits, Tensor)
+        or logits.dim() != 2
+        or len(logits) != count
+        or logits.shape[-1] == 1
+    ):
         return [None] * count
     return [int(i) for i in logits.argmax(dim=-1).tolist()]
 
@@ -76,13 +120,18 @@ def _about(tokens: Tokens, mask: Tensor, pair: Any, prediction: int | None) -> d
     seen = tokens if bool(mask.all()) else tokens.take(np.flatnonzero(mask.cpu().numpy()).tolist())
     text = pair[0] if pair else seen.text
     return {
-        "text": text, "text_pair": pair[1] if pair and len(pair) > 1 else None, "tokens": list(seen.pieces),
+        "text": text,
+        "text_pair": pair[1] if pair and len(pair) > 1 else None,
+        "tokens": list(seen.pieces),
         "input_ids": None if seen.ids is None else list(seen.ids),
         "words": None if seen.words is None else list(seen.words),
         "special": None if seen.special is None else list(seen.special),
-        "spans": None if seen.spans is None else [None if s is None else list(s) for s in seen.spans],
+        "spans": None
+        if seen.spans is None
+        else [None if s is None else list(s) for s in seen.spans],
         "prediction": prediction,
-    }  # fmt: skip
+        **({} if seen.parts is None else {"parts": [list(part) for part in seen.parts]}),
+    }
 
 
 def about_map(made: ContextMixingMap, example: int) -> dict[str, Any]:
@@ -91,15 +140,26 @@ def about_map(made: ContextMixingMap, example: int) -> dict[str, Any]:
 
 
 def new_examples(
-    manifest: Manifest, ids: Sequence[str], split: str, maps: dict[str, ContextMixingMap], about: Sequence[dict[str, Any]],
-    keys: Sequence[str | None], labels: Sequence[Any] | None,
-) -> list[NewExample]:  # fmt: skip
+    manifest: Manifest,
+    ids: Sequence[str],
+    split: str,
+    maps: dict[str, ContextMixingMap],
+    about: Sequence[dict[str, Any]],
+    keys: Sequence[str | None],
+    labels: Sequence[Any] | None,
+) -> list[NewExample]:
     """A batch of maps as examples to write, without their padding."""
     first = next(iter(maps.values()))
     if len(first) != len(ids):
         raise InputError(f"{len(ids)} ids for maps of {len(first)} examples.")
-    series, causal, made = [values.detach().cpu().numpy() for values in _values(manifest, maps)], bool(first.meta.get("causal")), []
-    for b, (name, real) in enumerate(zip(ids, map(np.flatnonzero, first.mask.cpu().numpy()), strict=True)):
+    series, causal, made = (
+        [values.detach().cpu().numpy() for values in _values(manifest, maps)],
+        bool(first.meta.get("causal")),
+        [],
+    )
+    for b, (name, real) in enumerate(
+        zip(ids, map(np.flatnonzero, first.mask.cpu().numpy()), strict=True)
+    ):
         line = {"id": name, **about[b], "label": None if labels is None else labels[b]}
         arrays = [to_array(_cut(values[b], real), manifest.dtype, name) for values in series]
         made.append(NewExample(name, split, len(real), keys[b], causal, line, arrays))
@@ -123,4 +183,8 @@ def _cut(values: Any, real: Any) -> Any:
     if not len(real):
         raise InputError("An example has no tokens: its attention mask is all zero.")
     first, last = int(real[0]), int(real[-1]) + 1
-    return values[:, first:last, first:last] if last - first == len(real) else values[:, real[:, None], real]
+    return (
+        values[:, first:last, first:last]
+        if last - first == len(real)
+        else values[:, real[:, None], real]
+    )

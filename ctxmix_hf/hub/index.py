@@ -1,4 +1,6 @@
-"""The index of a store: where each example's bytes lie. One line per added batch, so a batch is there whole or not at all."""
+"""The index of a store: where each example's bytes lie. One line per added batch, so a batch is
+there whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import CtxmixError, StoreError
-from ctxmix_hf.hub.layout import INDEX, canonical, check_id, check_split
+from ctxmix_hf.hub.layout import INDEX, canonical, check_id, check_split, file_digest
 from ctxmix_hf.hub.manifest import Manifest, whole
 
 MAX_TOKENS = 1 << 20
@@ -27,7 +29,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Row:
-    """One example: its length T, the hash of its tokens, its line in the examples file, and a place per series of shards."""
+    """One example: its length T, the hash of its tokens, its line in the examples file, and a place
+    per series of shards.
+    """
 
     id: str
     split: str
@@ -36,11 +40,23 @@ class Row:
     line: tuple[int, int]
     causal: bool
     places: tuple[Place, ...]
+    crc: int | None = None  # of the line; stores written before it was kept have none
 
     def to_json(self) -> dict[str, Any]:
         at = [[p.shard, p.begin, p.end, p.crc] for p in self.places]
-        about = {"id": self.id, "split": self.split, "n": self.size, "key": self.key, "line": list(self.line)}
-        return {**about, "causal": self.causal, "at": at}
+        about = {
+            "id": self.id,
+            "split": self.split,
+            "n": self.size,
+            "key": self.key,
+            "line": list(self.line),
+        }
+        return {
+            **about,
+            **({} if self.crc is None else {"crc": self.crc}),
+            "causal": self.causal,
+            "at": at,
+        }
 
 
 @dataclass
@@ -81,15 +97,22 @@ def line_of(rows: list[Row]) -> bytes:
     return canonical([row.to_json() for row in rows]).encode() + b"\n"
 
 
-def load_index(root: Path, manifest: Manifest) -> Index:
-    """Read and check the index. A torn last line is left out where the store was never closed; else it is damage."""
+def load_index(root: Path, manifest: Manifest, recover: bool = False) -> Index:
+    """Read and check the index. A torn last line is left out where the store was never closed; else it is damage.
+
+    With `recover` the index ends before the first line that is damaged: a writer goes on from there.
+    """
     path, index = root / INDEX, Index(depths=[0] * len(manifest.parts))
     if not path.exists():
         if manifest.complete:
             raise StoreError(f"{INDEX} is missing.")
         return index
     if manifest.complete and path.stat().st_size != manifest.files.get(INDEX, {}).get("size"):
-        raise StoreError(f"{INDEX} is damaged: it has {path.stat().st_size} bytes, not what the manifest says.")
+        raise StoreError(
+            f"{INDEX} is damaged: it has {path.stat().st_size} bytes, not what the manifest says."
+        )
+    if manifest.complete and file_digest(path) != manifest.files[INDEX]["sha256"]:
+        raise StoreError(f"{INDEX} is damaged: its checksum does not fit the manifest.")
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -99,7 +122,7 @@ def load_index(root: Path, manifest: Manifest) -> Index:
                 if len({row.id for row in rows}) < len(rows):
                     raise ValueError("an id occurs twice")
             except (ValueError, KeyError, TypeError, RecursionError, CtxmixError) as error:
-                if not manifest.complete and not file.read(1):
+                if recover or (not manifest.complete and not file.read(1)):
                     return index
                 raise StoreError(f"{INDEX} is damaged in line {number}: {error!s:.120}") from error
             index.extend(rows, len(line))
@@ -114,13 +137,26 @@ def _row(body: dict[str, Any], manifest: Manifest, index: Index) -> Row:
     key = body["key"]
     if size < 1 or begin >= end or not (key is None or (isinstance(key, str) and len(key) == 32)):
         raise ValueError(f"the row of {name!r} makes no sense")
+    crc = body.get("crc")
     places = tuple(Place(*(whole(value) for value in place)) for place in body["at"])
     if len(places) != len(index.depths):
-        raise ValueError(f"{name!r} has {len(places)} places for {len(index.depths)} series of shards")
+        raise ValueError(
+            f"{name!r} has {len(places)} places for {len(index.depths)} series of shards"
+        )
     for i, place in enumerate(places):
         _check_place(name, place, size * size * manifest.itemsize, i, index)
         _check_end(name, place, manifest, i)
-    return Row(name, check_split(body["split"]), size, key, (begin, end), body["causal"] is True, places)
+    line_crc = None if crc is None else whole(crc, 0xFFFFFFFF)
+    return Row(
+        name,
+        check_split(body["split"]),
+        size,
+        key,
+        (begin, end),
+        body["causal"] is True,
+        places,
+        line_crc,
+    )
 
 
 def _check_place(name: str, place: Place, bytes_per_layer: int, i: int, index: Index) -> None:

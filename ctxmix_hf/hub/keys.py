@@ -32,11 +32,15 @@ def _tensors(model: Any) -> list[tuple[str, Tensor]]:
     """The encoder's parameters and buffers by name; the same for every head put on it."""
     base = getattr(inner_model(model), "base_model", inner_model(model))
     named = sorted(base.state_dict().items())
-    return [(name, t) for name, t in named if isinstance(t, Tensor) and name.split(".")[0] not in _HEADS]
+    return [
+        (name, t) for name, t in named if isinstance(t, Tensor) and name.split(".")[0] not in _HEADS
+    ]
 
 
 def weights_hash(model: Any) -> str:
-    """sha256 of the encoder as it is in memory: a fine-tuned or edited model is another one, whatever file it came from."""
+    """sha256 of the encoder as it is in memory: a fine-tuned or edited model is another one,
+    whatever file it came from.
+    """
     made, seen = hashlib.sha256(), set()
     for name, tensor in _tensors(model):
         place = (tensor.data_ptr(), tuple(tensor.shape))
@@ -66,7 +70,11 @@ def tokenizer_hash(tokenizer: Any) -> str | None:
         return None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        body = {k: v for k, v in json.loads(backend.to_str()).items() if k not in ("truncation", "padding")}
+        body = {
+            k: v
+            for k, v in json.loads(backend.to_str()).items()
+            if k not in ("truncation", "padding")
+        }
         return digest(body)
     vocabulary = sorted(tokenizer.get_vocab().items())
     special = {key: str(value) for key, value in tokenizer.special_tokens_map.items()}
@@ -74,7 +82,9 @@ def tokenizer_hash(tokenizer: Any) -> str | None:
 
 
 def input_key(ids: Any, types: Any = None, start: int = 0) -> str:
-    """32 hex digits for one example as the model saw it: token ids, segment ids, and how far padding on the left moved them."""
+    """32 hex digits for one example as the model saw it: token ids, segment ids, and how far
+    padding on the left moved them.
+    """
     segments = [int(t) for t in types] if types is not None and any(int(t) for t in types) else None
     return digest([[int(i) for i in ids], segments, start])[:32]
 
@@ -83,7 +93,11 @@ def batch_keys(inputs: dict[str, Any], mask: Tensor) -> list[str | None]:
     """A key per example of a model call; None where the call holds inputs that a key does not cover."""
     ids, types = inputs.get("input_ids"), inputs.get("token_type_ids")
     known = {"input_ids", "token_type_ids", "attention_mask", "labels", "return_dict"}
-    others = [k for k, v in inputs.items() if k not in known and v is not None and not (k.startswith("output_") or v is False)]
+    others = [
+        k
+        for k, v in inputs.items()
+        if k not in known and v is not None and not (k.startswith("output_") or v is False)
+    ]
     if not isinstance(ids, Tensor) or others or ids.shape != mask.shape:
         return [None] * len(mask)
     keys: list[str | None] = []
@@ -91,7 +105,9 @@ def batch_keys(inputs: dict[str, Any], mask: Tensor) -> list[str | None]:
         real = row.nonzero().squeeze(-1)
         solid = len(real) > 0 and int(real[-1]) - int(real[0]) + 1 == len(real)
         segments = types[b].cpu()[real].tolist() if isinstance(types, Tensor) else None
-        keys.append(input_key(ids[b].cpu()[real].tolist(), segments, int(real[0])) if solid else None)
+        keys.append(
+            input_key(ids[b].cpu()[real].tolist(), segments, int(real[0])) if solid else None
+        )
     return keys
 
 
@@ -102,18 +118,33 @@ def model_identity(model: Any) -> dict[str, Any]:
     return {"weights": weights_hash(base), "dtype": dtype, "model_type": base.config.model_type}
 
 
-def model_origin(model: Any, model_id: str | None = None, revision: str | None = None) -> dict[str, Any]:
-    """Where a model came from, for people: id, commit, hashes of its files, versions. Folders are named, their path is not told."""
+def model_origin(
+    model: Any, model_id: str | None = None, revision: str | None = None
+) -> dict[str, Any]:
+    """Where a model came from, for people: id, commit, hashes of its files, versions. Folders are
+    named, their path is not told.
+    """
+    from ctxmix_hf.instrumentation.session import (
+        instrumentation_of,  # a stored map opens without transformers
+    )
+
     base = inner_model(model)
     source = model_id or getattr(base.config, "_name_or_path", "") or type(base).__name__
     folder = Path(source) if model_id is None and Path(source).is_dir() else None
-    loaded = getattr(model.__dict__.get("push_to_hub"), "revision", None)  # noted by our Auto classes
-    found = revision or loaded or getattr(base.config, "_commit_hash", None) or (None if folder else cached_revision(source))
+    loaded = getattr(instrumentation_of(model), "revision", None)  # noted by our Auto classes
+    found = (
+        revision
+        or loaded
+        or getattr(base.config, "_commit_hash", None)
+        or (None if folder else cached_revision(source))
+    )
     return {
         "model_id": folder.name if folder else source,
         "revision": found,
         "local": folder is not None,
-        "files": {path.name: file_digest(path) for path in sorted(folder.glob("*.safetensors"))} if folder else {},
+        "files": {path.name: file_digest(path) for path in sorted(folder.glob("*.safetensors"))}
+        if folder
+        else {},
         "model_class": type(base).__name__,
         "attention": getattr(base.config, "_attn_implementation", None),
         "versions": {name: _version(name) for name in ("ctxmix-hf", "torch", "transformers")},
@@ -123,7 +154,9 @@ def model_origin(model: Any, model_id: str | None = None, revision: str | None =
 def cached_revision(repo_id: str, revision: str = "main", cache_dir: Any = None) -> str | None:
     """The commit a name stands for in the local cache, where `from_pretrained` just put it. No network."""
     try:
-        path = try_to_load_from_cache(repo_id, "config.json", cache_dir=cache_dir, revision=revision)
+        path = try_to_load_from_cache(
+            repo_id, "config.json", cache_dir=cache_dir, revision=revision
+        )
     except HFValidationError:
         return None
     sha = Path(path).parent.name if isinstance(path, str) else ""

@@ -35,15 +35,25 @@ _SPLIT = re.compile(r"[A-Za-z0-9_]{1,64}")
 def check_id(name: Any) -> str:
     """An example's id as text: printable, not too long, not the word safetensors keeps for itself."""
     name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
-    if not isinstance(name, str) or not name or len(name) > MAX_ID or not name.isprintable() or name == "__metadata__":
-        raise InputError(f"Not usable as an id: {name!r:.80}. An id is 1 to {MAX_ID} printable characters, not '__metadata__'.")
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name) > MAX_ID
+        or not name.isprintable()
+        or name == "__metadata__"
+    ):
+        raise InputError(
+            f"Not usable as an id: {name!r:.80}. An id is 1 to {MAX_ID} printable characters, not '__metadata__'."
+        )
     return name
 
 
 def check_split(name: Any) -> str:
     """A split is a file name, so only letters, digits and underscores."""
     if not isinstance(name, str) or not _SPLIT.fullmatch(name):
-        raise InputError(f"Not usable as a split: {name!r:.80}. Use letters, digits and underscores, e.g. 'validation'.")
+        raise InputError(
+            f"Not usable as a split: {name!r:.80}. Use letters, digits and underscores, e.g. 'validation'."
+        )
     return name
 
 
@@ -52,7 +62,9 @@ def is_folder(name: Any) -> bool:
 
 
 def folder_name(key: str) -> str:
-    """A folder for a method's key: the key itself where it is a plain name, else made plain and told apart by a hash."""
+    """A folder for a method's key: the key itself where it is a plain name, else made plain and
+    told apart by a hash.
+    """
     plain = re.sub(r"[^A-Za-z0-9_]+", "-", key).strip("-_")[:80] or "method"
     return plain if plain == key else f"{plain}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
@@ -71,7 +83,9 @@ def examples_file(split: str) -> str:
 
 def canonical(data: Any) -> str:
     """The one way this data is written: sorted keys, no spaces, so equal data has equal bytes."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def digest(data: Any) -> str:
@@ -88,9 +102,52 @@ def file_digest(path: Path) -> str:
     return made.hexdigest()
 
 
+def is_cached(root: Path) -> bool:
+    """Whether a folder is a snapshot in the Hub's cache: its files belong to the cache, named by their hash."""
+    snapshots = root.resolve().parent
+    return snapshots.name == "snapshots" and any(
+        (snapshots.parent / name).is_dir() for name in ("blobs", "refs")
+    )
+
+
+def require_own_files(root: Path) -> None:
+    """Raise where writing would change files that lie elsewhere: in a download cache, or behind links."""
+    link = next((path for path in root.rglob("*") if path.is_symlink() and not path.is_dir()), None)
+    if link is not None or is_cached(root):
+        where = (
+            "lies in a download cache"
+            if is_cached(root)
+            else f"holds links to files elsewhere ({link and link.name!r})"
+        )
+        raise StoreError(
+            f"The store {root.name!r} {where}, which appending would change. Append to a copy of it: "
+            "MapStore.from_hub(...).download(folder), or shutil.copytree(path, folder)."
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk: a new or renamed file is there after a power cut
+    (where the system can do that).
+    """
+    if os.name == "nt":
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path) -> None:
+    """The folder, on the disk."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def write_atomic(path: Path, text: str) -> None:
     """All of it or nothing, also when the machine stops in between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -101,10 +158,14 @@ def write_atomic(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
 
 
 def put(path: Path, offset: int, chunks: list[Any]) -> int:
-    """Write chunks one after another from `offset` on; the offset behind them. What was behind `offset` is overwritten."""
+    """Write chunks one after another from `offset` on, to the disk; the offset behind them. What
+    was there is overwritten.
+    """
+    new = not path.exists()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     try:
         os.lseek(fd, offset, os.SEEK_SET)
@@ -113,8 +174,11 @@ def put(path: Path, offset: int, chunks: list[Any]) -> int:
             offset += len(view)
             while view:
                 view = view[os.write(fd, view) :]
+        os.fsync(fd)
     finally:
         os.close(fd)
+    if new:
+        sync_folder(path.parent)
     return offset
 
 
@@ -132,4 +196,6 @@ def disk_errors(root: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = "the disk is full" if full else error.strerror or type(error).__name__
-        raise StoreError(f"Could not write to the store {root.name!r}: {what}. Everything added before is kept.") from error
+        raise StoreError(
+            f"Could not write to the store {root.name!r}: {what}. Everything added before is kept."
+        ) from error

@@ -1,4 +1,6 @@
-"""The manifest of a store: everything that changes the numbers, where the model came from, and what each shard must be."""
+"""The manifest of a store: everything that changes the numbers, where the model came from, and what
+each shard must be.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from ctxmix_hf.hub.layout import (
     is_folder,
     write_atomic,
 )
-from ctxmix_hf.recipes import Recipe
+from ctxmix_hf.recipes import Recipe, method, plain_name
+from ctxmix_hf.segments import UNITS
 
 SCHEMA = 1
 DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2)}
@@ -69,7 +72,12 @@ class Manifest:
     origin: dict[str, Any] = field(default_factory=dict)
     shard_size: int = 256 << 20
     complete: bool = False
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)  # index and examples: size, sha256, rows
+    files: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # index and examples: size, sha256, rows
+    segments: str | None = (
+        None  # the units of the maps where they are not tokens: "sentences", "paragraphs"
+    )
 
     @cached_property
     def itemsize(self) -> int:
@@ -82,11 +90,32 @@ class Manifest:
 
     @property
     def splits(self) -> list[str]:
-        return [name.removeprefix("examples/").removesuffix(".jsonl") for name in self.files if name.startswith("examples/")]
+        return [
+            name.removeprefix("examples/").removesuffix(".jsonl")
+            for name in self.files
+            if name.startswith("examples/")
+        ]
+
+    def recipes(self) -> dict[str, Recipe]:
+        """The store's methods with their options, as a call takes them."""
+        return {
+            key: replace(method(plain_name(key), **entry.options), name=key)
+            for key, entry in self.methods.items()
+        }
 
     def identity(self) -> dict[str, Any]:
         methods = {key: entry.identity() for key, entry in self.methods.items()}
-        return {"schema": SCHEMA, "model": self.model, "tokenizer": self.tokenizer, "dtype": self.dtype, "methods": methods}
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "tokenizer": self.tokenizer,
+            "dtype": self.dtype,
+            "methods": methods,
+            **self._units(),
+        }
+
+    def _units(self) -> dict[str, str]:
+        return {} if self.segments is None else {"segments": self.segments}
 
     @property
     def fingerprint(self) -> str:
@@ -95,22 +124,41 @@ class Manifest:
     def with_shards(self, folder: str, shards: tuple[Shard, ...]) -> Manifest:
         """The same manifest with another list of shards for one series."""
         methods = {
-            key: replace(entry, parts={k: replace(p, shards=shards) if p.folder == folder else p for k, p in entry.parts.items()})
+            key: replace(
+                entry,
+                parts={
+                    k: replace(p, shards=shards) if p.folder == folder else p
+                    for k, p in entry.parts.items()
+                },
+            )
             for key, entry in self.methods.items()
         }
         return replace(self, methods=methods)
 
     def to_json(self) -> str:
         methods = {
-            key: {**entry.identity(), "parts": {kind: _part_json(part) for kind, part in entry.parts.items()}}
+            key: {
+                **entry.identity(),
+                "parts": {kind: _part_json(part) for kind, part in entry.parts.items()},
+            }
             for key, entry in self.methods.items()
         }
         order = list(self.methods)
         body = {
-            "kind": "ctxmix-maps", "schema": SCHEMA, "fingerprint": self.fingerprint, "model": self.model, "tokenizer": self.tokenizer,
-            "dtype": self.dtype, "methods": methods, "order": order, "origin": self.origin, "shard_size": self.shard_size,
-            "complete": self.complete, "files": self.files,
-        }  # fmt: skip
+            "kind": "ctxmix-maps",
+            "schema": SCHEMA,
+            "fingerprint": self.fingerprint,
+            "model": self.model,
+            "tokenizer": self.tokenizer,
+            "dtype": self.dtype,
+            "methods": methods,
+            "order": order,
+            "origin": self.origin,
+            "shard_size": self.shard_size,
+            "complete": self.complete,
+            "files": self.files,
+            **self._units(),
+        }
         return json.dumps(json.loads(canonical(body)), indent=1, ensure_ascii=False) + "\n"
 
     def save(self, root: Path) -> None:
@@ -121,18 +169,32 @@ def _part_json(part: Part) -> dict[str, Any]:
     return {"folder": part.folder, "shards": [vars(shard) for shard in part.shards]}
 
 
-def method_entries(recipes: dict[str, Recipe]) -> dict[str, MethodEntry]:
-    """Entries for what `resolve` made of the methods a store was asked for. Flow keeps its input maps: they are the costly part."""
+def method_entries(
+    recipes: dict[str, Recipe], segments: str | None = None
+) -> dict[str, MethodEntry]:
+    """Entries for what `resolve` made of the methods a store was asked for. Flow keeps its input
+    maps: they are the costly part; and so do segments, whose input maps are not those of their layers.
+    """
     made = {}
     for key, recipe in recipes.items():
         options = json.loads(canonical(recipe.method.options()))
         if options.get("per_head"):
             raise StoreError(f"{key}: a store keeps no maps per head; leave per_head out.")
-        kinds = ["input"] if recipe.method.kind == "input" else ["layers", "input"] if recipe.aggregation == "flow" else ["layers"]
+        kinds = (
+            ["input"]
+            if recipe.method.kind == "input"
+            else ["layers", "input"]
+            if recipe.aggregation == "flow" or segments is not None
+            else ["layers"]
+        )
         name = folder_name(key)
         parts = {kind: Part(name if kind == kinds[0] else f"{name}-{kind}") for kind in kinds}
-        made[key] = MethodEntry(options, "rollout" if recipe.aggregation == "none" else recipe.aggregation,
-                                recipe.method.rolls_out_shares, parts)  # fmt: skip
+        made[key] = MethodEntry(
+            options,
+            "rollout" if recipe.aggregation == "none" else recipe.aggregation,
+            recipe.method.rolls_out_shares,
+            parts,
+        )
     return made
 
 
@@ -149,11 +211,15 @@ def load_manifest(path: Path) -> Manifest:
     if not isinstance(body, dict) or body.get("kind") != "ctxmix-maps":
         raise StoreError(f"{MANIFEST} does not describe a map store.")
     if body.get("schema") != SCHEMA:
-        raise StoreError(f"This store has schema {body.get('schema')!r:.40}; this version of ctxmix_hf reads schema {SCHEMA}.")
+        raise StoreError(
+            f"This store has schema {body.get('schema')!r:.40}; this version of ctxmix_hf reads schema {SCHEMA}."
+        )
     try:
         manifest = _manifest(body)
     except (KeyError, TypeError, ValueError, AttributeError, CtxmixError) as error:
-        raise StoreError(f"{MANIFEST} is damaged: {type(error).__name__} at {error!s:.80}.") from error
+        raise StoreError(
+            f"{MANIFEST} is damaged: {type(error).__name__} at {error!s:.80}."
+        ) from error
     if body.get("fingerprint") != manifest.fingerprint:
         raise StoreError(f"{MANIFEST} is damaged: its fingerprint does not belong to its content.")
     return manifest
@@ -166,21 +232,44 @@ def _manifest(body: dict[str, Any]) -> Manifest:
         raise ValueError("methods")
     if body["dtype"] not in DTYPES:
         raise ValueError("dtype")
-    files = {str(name): {"size": whole(v["size"]), "sha256": _hash(v["sha256"]), "rows": whole(v["rows"])}
-             for name, v in body["files"].items()}  # fmt: skip
+    files = {
+        str(name): {
+            "size": whole(v["size"]),
+            "sha256": _hash(v["sha256"]),
+            "rows": whole(v["rows"]),
+        }
+        for name, v in body["files"].items()
+    }
     for name in set(files) - {INDEX}:
-        if name != examples_file(check_split(name.removeprefix("examples/").removesuffix(".jsonl"))):
+        if name != examples_file(
+            check_split(name.removeprefix("examples/").removesuffix(".jsonl"))
+        ):
             raise ValueError(name)
     model = {str(k): v if v is None else str(v) for k, v in body["model"].items()}
     tokenizer = body["tokenizer"]
     return Manifest(
-        model, tokenizer if tokenizer is None else str(tokenizer), body["dtype"], methods, dict(body["origin"]),
-        whole(body["shard_size"]), body["complete"] is True, files,
-    )  # fmt: skip
+        model,
+        tokenizer if tokenizer is None else str(tokenizer),
+        body["dtype"],
+        methods,
+        dict(body["origin"]),
+        whole(body["shard_size"]),
+        body["complete"] is True,
+        files,
+        None if body.get("segments") is None else _unit(body["segments"]),
+    )
+
+
+def _unit(value: Any) -> str:
+    if not isinstance(value, str) or value not in UNITS:
+        raise ValueError("segments")
+    return value
 
 
 def _entry(body: dict[str, Any]) -> MethodEntry:
-    parts = {kind: _part(part) for kind, part in sorted(body["parts"].items(), reverse=True)}  # layers before input
+    parts = {
+        kind: _part(part) for kind, part in sorted(body["parts"].items(), reverse=True)
+    }  # layers before input
     if not parts or not set(parts) <= _PARTS or body["aggregation"] not in ("rollout", "flow"):
         raise ValueError("method")
     return MethodEntry(dict(body["options"]), body["aggregation"], body["shares"] is True, parts)
@@ -189,7 +278,9 @@ def _entry(body: dict[str, Any]) -> MethodEntry:
 def _part(body: dict[str, Any]) -> Part:
     if not is_folder(body["folder"]):
         raise ValueError("folder")
-    shards = tuple(Shard(whole(s["size"]), _hash(s["sha256"]), whole(s["data"])) for s in body["shards"])
+    shards = tuple(
+        Shard(whole(s["size"]), _hash(s["sha256"]), whole(s["data"])) for s in body["shards"]
+    )
     if any(shard.data > shard.size for shard in shards):
         raise ValueError("shards")
     return Part(body["folder"], shards)

@@ -1,4 +1,6 @@
-"""The measured half of a card: what the methods of a store cost, and how far their numbers move when they should not."""
+"""The measured half of a card: what the methods of a store cost, and how far their numbers move
+when they should not.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,17 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.hub.computing import compute
-from ctxmix_hf.recipes import method
 
 
 def measure(store: Any, most: int = 4) -> dict[str, dict[str, float]]:
-    """Per method: seconds per example, times the plain forward, and the largest change on a repeat and in a padded batch."""
-    texts = [body["text"] for body in map(store.example, store.ids()[:most]) if body.get("text") and not body.get("text_pair")]
+    """Per method: seconds per example, times the plain forward, and the largest change on a repeat
+    and in a padded batch.
+    """
+    texts = [
+        body["text"]
+        for body in map(store.example, store.ids()[:most])
+        if body.get("text") and not body.get("text_pair")
+    ]
     if not texts or store.tokenizer is None:
         return {}
     plain = _seconds(lambda: [_forward(store, text) for text in texts]) / len(texts)
@@ -27,14 +34,22 @@ def _measured(store: Any, key: str, texts: list[str], plain: float) -> dict[str,
     seconds = _seconds(lambda: [_values(store, key, [text]) for text in texts]) / len(texts)
     again = [_values(store, key, [text])[0] for text in texts]
     padded = _values(store, key, texts)
-    return {"seconds": seconds, "forwards": seconds / plain, "repeat": _gap(alone, again), "padded": _gap(alone, padded)}
+    return {
+        "seconds": seconds,
+        "forwards": seconds / plain,
+        "repeat": _gap(alone, again),
+        "padded": _gap(alone, padded),
+    }
 
 
 def _values(store: Any, key: str, texts: list[str]) -> list[Tensor]:
     """`[L, T, T]` of each text, computed as one batch."""
-    recipe = {key: method(key.partition("(")[0], **store.manifest.methods[key].options)}
+    recipe = {key: store.manifest.recipes()[key]}
     made = compute(store.model, store.tokenizer, recipe, texts, {})[0][key]
-    return [one.layers[0] if one.layers is not None else one.input[0] for one in (made[b] for b in range(len(texts)))]
+    return [
+        one.layers[0] if one.layers is not None else one.input[0]
+        for one in (made[b] for b in range(len(texts)))
+    ]
 
 
 def _gap(a: list[Tensor], b: list[Tensor]) -> float:

@@ -32,7 +32,10 @@ def check_parts(parts: Sequence[Any]) -> Manifest:
     seen: set[str] = set()
     for part in parts:
         if canonical(empty_like(part.manifest).identity()) != canonical(first.identity()):
-            raise StoreError(f"Not parts of one store: fingerprints {first.fingerprint[:12]} and {part.manifest.fingerprint[:12]} differ.")
+            raise StoreError(
+                f"Not parts of one store: fingerprints {first.fingerprint[:12]} and "
+                f"{part.manifest.fingerprint[:12]} differ."
+            )
         twice = next((name for name in part.index.rows if name in seen), None)
         if twice is not None:
             raise StoreError(f"The id {twice!r} is in two parts.")
@@ -47,8 +50,13 @@ def copy_batches(target: Any, part: Any) -> None:
 
 
 def _example(part: Any, row: Row) -> NewExample:
-    arrays = [np.frombuffer(part.source.read(p, place), np.uint8) for p, place in zip(part.manifest.parts, row.places, strict=True)]
-    return NewExample(row.id, row.split, row.size, row.key, row.causal, read_example(part.source, row), arrays)
+    arrays = [
+        np.frombuffer(part.source.read(p, place), np.uint8)
+        for p, place in zip(part.manifest.parts, row.places, strict=True)
+    ]
+    return NewExample(
+        row.id, row.split, row.size, row.key, row.causal, read_example(part.source, row), arrays
+    )
 
 
 def merge(cls: Any, path: str | Path, parts: Sequence[Any]) -> Any:

@@ -24,7 +24,9 @@ def present(root: Path | None) -> list[Path]:
 
 
 def export(store: Any, folder: Path, methods: list[str] | None) -> list[Path]:
-    """Write `parquet/<method>/<split>.parquet` (id, map `[L][T][T]`) and `parquet/examples/<split>.parquet`; the files of maps."""
+    """Write `parquet/<method>/<split>.parquet` (id, map `[L][T][T]`) and
+    `parquet/examples/<split>.parquet`; the files of maps.
+    """
     try:
         import pyarrow as pa
     except ImportError:
@@ -35,11 +37,21 @@ def export(store: Any, folder: Path, methods: list[str] | None) -> list[Path]:
     written = []
     for split in splits:
         lines = [store.example(name) for name in store.ids(split)]
-        _write(folder / "parquet" / EXAMPLES / f"{split}.parquet", _example_schema(pa, lines), lines, {})
+        _write(
+            folder / "parquet" / EXAMPLES / f"{split}.parquet",
+            _example_schema(pa, lines),
+            lines,
+            {},
+        )
         for key in methods or store.methods:
             part = next(iter(store.manifest.methods[key].parts.values())).folder
             path = folder / "parquet" / part / f"{split}.parquet"
-            _write(path, schema, _rows(store, key, split), {"column_encoding": {_LEAF: "BYTE_STREAM_SPLIT"}, "use_dictionary": ["id"]})
+            _write(
+                path,
+                schema,
+                _rows(store, key, split),
+                {"column_encoding": {_LEAF: "BYTE_STREAM_SPLIT"}, "use_dictionary": ["id"]},
+            )
             written.append(path)
     return written
 
@@ -48,14 +60,25 @@ def _example_schema(pa: Any, lines: list[dict[str, Any]]) -> Any:
     """Columns with their type also where this split has no value in them; labels are what they are."""
     text, number = pa.string(), pa.int64()
     label = pa.array([line["label"] for line in lines]).type
-    return pa.schema([
-        ("id", text), ("text", text), ("text_pair", text), ("tokens", pa.list_(text)), ("input_ids", pa.list_(number)),
-        ("words", pa.list_(number)), ("special", pa.list_(pa.bool_())), ("spans", pa.list_(pa.list_(number))),
-        ("prediction", number), ("label", label),
-    ])  # fmt: skip
+    return pa.schema(
+        [
+            ("id", text),
+            ("text", text),
+            ("text_pair", text),
+            ("tokens", pa.list_(text)),
+            ("input_ids", pa.list_(number)),
+            ("words", pa.list_(number)),
+            ("special", pa.list_(pa.bool_())),
+            ("spans", pa.list_(pa.list_(number))),
+            ("prediction", number),
+            ("label", label),
+        ]
+    )
 
 
-def _write(path: Path, schema: Any, rows: Iterable[dict[str, Any]], options: dict[str, Any]) -> None:
+def _write(
+    path: Path, schema: Any, rows: Iterable[dict[str, Any]], options: dict[str, Any]
+) -> None:
     """A Parquet file, group by group; it appears whole or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq

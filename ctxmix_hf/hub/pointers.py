@@ -1,13 +1,14 @@
-"""Instrumented models on the Hub, as PEFT adapters are: a repository that names a base model at a commit, and holds no weights.
+"""Instrumented models on the Hub, as PEFT adapters are: a repository that names a base model at a
+commit, and holds no weights.
 
-`ctxmix_config.json`: base model, 40-hex revision, default methods with their options, model class. Nothing in it is code.
+`ctxmix_config.json`: base model, 40-hex revision, default methods with their options, model class.
+Nothing in it is code.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,147 +19,131 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ctxmix_hf.errors import OptionError, StoreError
 from ctxmix_hf.hub import cards
 from ctxmix_hf.hub.keys import cached_revision, inner_model, is_commit, model_origin
-from ctxmix_hf.hub.layout import CARD, canonical, write_atomic
+from ctxmix_hf.hub.layout import CARD, write_atomic
 from ctxmix_hf.hub.publishing import commit_files
 from ctxmix_hf.hub.remote import hub_errors
 from ctxmix_hf.hub.weights import require_base_weights
-from ctxmix_hf.recipes import Recipe, method, resolve
+from ctxmix_hf.modeling import CONFIG_KEY, write_methods
+from ctxmix_hf.recipes import methods_from_json, methods_to_json, resolve
 
 POINTER = "ctxmix_config.json"
-CONFIG_KEY = "context_mixing"  # default methods ride in the model's own config.json too
 _PASSED_ON = ("token", "cache_dir", "force_download", "local_files_only")
 
 
-def methods_to_json(methods: Any) -> list[Any]:
-    """Methods as a config can keep them: names, or a name with all its options."""
-    return [] if methods is None else [_spec(key, recipe) for key, recipe in resolve(methods).items()]
+def push(
+    model: Any,
+    defaults: Any,
+    loaded: str | None,
+    repo_id: str,
+    *,
+    include_weights: bool = False,
+    private: bool | None = None,
+    token: str | bool | None = None,
+    revision: str | None = None,
+    base_revision: str | None = None,
+    methods: Any = None,
+    tokenizer: Any = None,
+    endpoint: str | None = None,
+    commit_message: str = "Instrumented with ctxmix_hf",
+    license: str | None = None,
+    **saving: Any,
+) -> str:
+    """Push a pointer to the base model (or, with `include_weights=True`, the model itself); the
+    commit's 40-hex sha.
+
+    A pointer is refused where it would not give this model again: weights that are not the base
+    model's at that commit.
+    """
+    api = HfApi(endpoint=endpoint, token=token)
+    asked = defaults if methods is None else methods
+    wanted = base_revision or loaded
+    pointer = _pointer(model, api, methods_to_json(asked), include_weights, wanted)
+    rows = cards.method_rows(
+        {k: (r.method.options(), r.aggregation) for k, r in resolve(asked or []).items()}
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if include_weights:
+            _save(model, folder, tokenizer, pointer["methods"], saving)
+        write_atomic(folder / POINTER, json.dumps(pointer, indent=1, sort_keys=True) + "\n")
+        write_atomic(folder / CARD, cards.model_card(pointer, repo_id, rows, license))
+        files = sorted(
+            str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
+        )
+        with hub_errors(repo_id, revision, token):
+            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            if revision is not None:
+                api.create_branch(repo, branch=revision, exist_ok=True)
+            return commit_files(api, repo, "model", folder, files, revision, commit_message)
 
 
-def _spec(key: str, recipe: Recipe) -> Any:
-    name = key.partition("(")[0]
-    options = json.loads(canonical(recipe.method.options()))
-    plain = json.loads(canonical(method(name).method.options()))
-    return name if options == plain else {"name": name, "options": options}
+def _pointer(
+    model: Any, api: HfApi, methods: list[Any], include_weights: bool, wanted: str | None
+) -> dict[str, Any]:
+    """The content of the pointer file, checked against the model in memory."""
+    base = inner_model(model)
+    origin = model_origin(base)
+    source, sha = origin["model_id"], None
+    if not include_weights:
+        if origin["local"] or ("/" not in source and base.config._name_or_path != source):
+            raise StoreError(
+                f"{source!r} is not on the Hub, so nothing could point to it: push the model "
+                "itself with include_weights=True."
+            )
+        sha = _commit(api, source, wanted)
+        require_base_weights(base, source, sha, api)
+    return {
+        "kind": "ctxmix-model",
+        "schema": 1,
+        "base_model": source,
+        "revision": sha,
+        "methods": methods,
+        "model_class": origin["model_class"],
+        "model_type": base.config.model_type,
+        "versions": origin["versions"],
+    }
 
 
-def methods_from_json(saved: Any) -> list[Any] | None:
-    """What `methods_to_json` wrote, as methods again; None where nothing was written."""
-    if not isinstance(saved, list) or not saved:
-        return None
-    return [item if isinstance(item, str) else _method(item) for item in saved]
+def _commit(api: HfApi, source: str, wanted: str | None) -> str:
+    """The base model's commit: as asked for, as it was loaded, or what its main branch is in
+    the cache or on the Hub.
+    """
+    known = (wanted if is_commit(wanted) else None) if wanted else cached_revision(source)
+    if known is None:
+        with hub_errors(source, wanted, api.token):
+            known = api.model_info(source, revision=wanted).sha
+    if not is_commit(known):
+        raise StoreError(f"The commit of {source} is unknown: pass base_revision=....")
+    return str(known)
 
 
-def _method(item: Any) -> Recipe:
+def _save(
+    model: Any, folder: Path, tokenizer: Any, methods: list[Any], saving: dict[str, Any]
+) -> None:
+    base = inner_model(model)
+    before = getattr(base.config, CONFIG_KEY, None)
+    write_methods(base.config, {"methods": methods})
     try:
-        options = {key: tuple(v) if isinstance(v, list) else v for key, v in item["options"].items()}
-        return replace(method(str(item["name"]), **options), name=str(item["name"]))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{POINTER} is damaged: {item!r:.80} is no method.") from error
+        base.save_pretrained(folder, **saving)
+    finally:
+        write_methods(base.config, before)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
 
 
-class PushToHub:
-    """`model.push_to_hub` of an instrumented model. An attribute of the instance: copied, pickled and removed with it."""
-
-    def __init__(self, model: Any, methods: Any = None) -> None:
-        self.model, self.methods = model, methods
-        self.revision: str | None = None  # the commit the weights came from, where it is known
-
-    def __call__(
-        self, repo_id: str, *, include_weights: bool = False, private: bool | None = None, token: str | bool | None = None,
-        revision: str | None = None, base_revision: str | None = None, methods: Any = None, tokenizer: Any = None,
-        endpoint: str | None = None, commit_message: str = "Instrumented with ctxmix_hf", license: str | None = None, **saving: Any,
-    ) -> str:  # fmt: skip
-        """Push a pointer to the base model (or, with `include_weights=True`, the model itself); the commit's 40-hex sha.
-
-        A pointer is refused where it would not give this model again: weights that are not the base model's at that commit.
-        """
-        api = HfApi(endpoint=endpoint, token=token)
-        asked = self.methods if methods is None else methods
-        pointer = self._pointer(api, methods_to_json(asked), include_weights, base_revision)
-        rows = cards.method_rows({k: (r.method.options(), r.aggregation) for k, r in resolve(asked or []).items()})
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            if include_weights:
-                self._save(folder, tokenizer, pointer["methods"], saving)
-            write_atomic(folder / POINTER, json.dumps(pointer, indent=1, sort_keys=True) + "\n")
-            write_atomic(folder / CARD, cards.model_card(pointer, repo_id, rows, license))
-            files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-            with hub_errors(repo_id, revision):
-                repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-                if revision is not None:
-                    api.create_branch(repo, branch=revision, exist_ok=True)
-                return commit_files(api, repo, "model", folder, files, revision, commit_message)
-
-    def _pointer(self, api: HfApi, methods: list[Any], include_weights: bool, base_revision: str | None) -> dict[str, Any]:
-        """The content of the pointer file, checked against the model in memory."""
-        base = inner_model(self.model)
-        origin = model_origin(base)
-        source, sha = origin["model_id"], None
-        if not include_weights:
-            if origin["local"] or ("/" not in source and base.config._name_or_path != source):
-                raise StoreError(
-                    f"{source!r} is not on the Hub, so nothing could point to it: push the model itself with include_weights=True."
-                )
-            sha = self._commit(api, source, base_revision)
-            require_base_weights(base, source, sha, api)
-        return {
-            "kind": "ctxmix-model", "schema": 1, "base_model": source, "revision": sha, "methods": methods,
-            "model_class": origin["model_class"], "model_type": base.config.model_type, "versions": origin["versions"],
-        }  # fmt: skip
-
-    def _commit(self, api: HfApi, source: str, wanted: str | None) -> str:
-        """The base model's commit: as asked for, as it was loaded, or what its main branch is in the cache or on the Hub."""
-        known = (wanted if is_commit(wanted) else None) if wanted else self.revision or cached_revision(source)
-        if known is None:
-            with hub_errors(source, wanted):
-                known = api.model_info(source, revision=wanted).sha
-        if not is_commit(known):
-            raise StoreError(f"The commit of {source} is unknown: pass base_revision=....")
-        return str(known)
-
-    def _save(self, folder: Path, tokenizer: Any, methods: list[Any], saving: dict[str, Any]) -> None:
-        base = inner_model(self.model)
-        before = getattr(base.config, CONFIG_KEY, None)
-        setattr(base.config, CONFIG_KEY, {"methods": methods})
-        try:
-            base.save_pretrained(folder, **saving)
-        finally:
-            _restore(base.config, before)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+def loaded_revision(source: Any, kwargs: dict[str, Any]) -> str | None:
+    """Which commit a model was loaded from, for pointers to it; None for a folder."""
+    if Path(str(source)).exists():
+        return None
+    wanted = kwargs.get("revision") or "main"
+    if is_commit(wanted):
+        return str(wanted)
+    return cached_revision(str(source), wanted, kwargs.get("cache_dir"))
 
 
-def add_to_model(model: Any, methods: Any) -> None:
-    """Give an instrumented model its `push_to_hub`, and write its default methods into its config."""
-    remove_from_model(model)
-    model.push_to_hub = PushToHub(model, methods)
-    if methods is not None:
-        setattr(inner_model(model).config, CONFIG_KEY, {"methods": methods_to_json(methods)})
-
-
-def remove_from_model(model: Any) -> None:
-    """Take both away again."""
-    if isinstance(model.__dict__.get("push_to_hub"), PushToHub):
-        del model.__dict__["push_to_hub"]
-        _restore(inner_model(model).config, None)
-
-
-def _restore(config: Any, value: Any) -> None:
-    if value is not None:
-        setattr(config, CONFIG_KEY, value)
-    elif hasattr(config, CONFIG_KEY):
-        delattr(config, CONFIG_KEY)
-
-
-def remember_revision(model: Any, source: Any, kwargs: dict[str, Any]) -> None:
-    """Note which commit a freshly loaded model came from, for pointers to it."""
-    push = model.__dict__.get("push_to_hub")
-    if isinstance(push, PushToHub) and not Path(str(source)).exists():
-        wanted = kwargs.get("revision") or "main"
-        push.revision = wanted if is_commit(wanted) else cached_revision(str(source), wanted, kwargs.get("cache_dir"))
-
-
-def find_pointer(name_or_path: Any, kwargs: dict[str, Any]) -> tuple[str, dict[str, Any], Any] | None:
+def find_pointer(
+    name_or_path: Any, kwargs: dict[str, Any]
+) -> tuple[str, dict[str, Any], Any] | None:
     """(base model, keywords to load it with, default methods) if there is a pointer under this name, else None."""
     path = Path(str(name_or_path)) / POINTER
     if not path.is_file():
@@ -166,7 +151,11 @@ def find_pointer(name_or_path: Any, kwargs: dict[str, Any]) -> tuple[str, dict[s
             return None
         passed = {key: kwargs[key] for key in _PASSED_ON if key in kwargs}
         try:
-            path = Path(hf_hub_download(str(name_or_path), POINTER, revision=kwargs.get("revision"), **passed))
+            path = Path(
+                hf_hub_download(
+                    str(name_or_path), POINTER, revision=kwargs.get("revision"), **passed
+                )
+            )
         except (OSError, ValueError):
             return None
     return _read_pointer(path, kwargs)
@@ -186,7 +175,11 @@ def _read_pointer(path: Path, kwargs: dict[str, Any]) -> tuple[str, dict[str, An
     if not is_commit(revision):
         raise StoreError(f"{POINTER} does not pin its base model to a commit.")
     if kwargs.get("trust_remote_code"):
-        raise OptionError("A pointer runs no code of the repository it names: leave trust_remote_code out.")
+        raise OptionError(
+            "A pointer runs no code of the repository it names: leave trust_remote_code out."
+        )
     if Path(base).exists():
-        raise StoreError(f"The pointer names {base!r} on the Hub, but a folder of that name is here and would be loaded instead.")
+        raise StoreError(
+            f"The pointer names {base!r} on the Hub, but a folder of that name is here and would be loaded instead."
+        )
     return base, {**kwargs, "revision": revision}, methods_from_json(body.get("methods"))

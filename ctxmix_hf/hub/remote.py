@@ -8,43 +8,81 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import (
+    constants,
+    get_hf_file_metadata,
+    get_token,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
-    HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff  # type: ignore[attr-defined]
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ctxmix_hf.errors import CtxmixError, StoreError
 from ctxmix_hf.hub.index import Place, Row
 from ctxmix_hf.hub.keys import is_commit
-from ctxmix_hf.hub.layout import examples_file, shard_file
+from ctxmix_hf.hub.layout import MANIFEST, MAX_MANIFEST_BYTES, examples_file, shard_file
 from ctxmix_hf.hub.manifest import Manifest, Part
+from ctxmix_hf.hub.ranges import CLIENT_ERRORS, read_range
 from ctxmix_hf.hub.reading import FolderSource, checked
 
-_CLIENT_ERRORS: tuple[Any, ...] = (*HfHubHTTPError.__bases__, OSError, ValueError)  # the HTTP library's own, whichever it is
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{4,}|(?i:bearer)\s+\S+")
 
 
-def without_secrets(text: str) -> str:
+def without_secrets(text: str, *tokens: Any) -> str:
     """A text that can be shown: access tokens are taken out."""
+    for token in tokens:
+        text = text.replace(token, "***") if isinstance(token, str) and token else text
     return _SECRET.sub("***", text)
 
 
 @contextmanager
-def hub_errors(what: str, revision: Any = None) -> Iterator[None]:
-    """The client's many errors as one clear line each, without credentials; the original is the cause."""
+def hub_errors(what: str, revision: Any = None, token: Any = None) -> Iterator[None]:
+    """The client's many errors as one clear line each, without credentials; the original is the
+    cause unless it repeats one.
+    """
+    failed: Exception | None = None
+    cause: Exception | None = None
+    tokens = (token, get_token())
     try:
         yield
-    except CtxmixError:
-        raise
-    except _CLIENT_ERRORS as error:
-        raise StoreError(without_secrets(f"{what}: {_reason(error, revision)}")) from error
+    except CtxmixError as error:
+        if not _tells(error, tokens):
+            raise
+        failed = StoreError(without_secrets(str(error), *tokens))
+    except (*CLIENT_ERRORS, ValueError) as error:
+        failed = StoreError(without_secrets(f"{what}: {_reason(error, revision)}", *tokens))
+        cause = None if _tells(error, tokens) else error
+    if failed is not None:
+        try:
+            raise failed from cause
+        finally:
+            # not what was being handled: that can repeat a token the server echoed
+            failed.__context__ = cause
+
+
+def _tells(error: BaseException | None, tokens: tuple[Any, ...]) -> bool:
+    """Whether an error, or one it came from, holds a token."""
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        said = f"{one} {one.args!r} {getattr(one, '__notes__', '')}"
+        if without_secrets(said, *tokens) != said:
+            return True
+        todo += [one.__cause__, one.__context__]
+    return False
 
 
 def _reason(error: Exception, revision: Any) -> str:
@@ -61,9 +99,16 @@ def _reason(error: Exception, revision: Any) -> str:
         return "the Hub cannot be reached and the file is not in the local cache"
     if isinstance(error, EntryNotFoundError):
         return "there is no such file in the repository"
-    known = {401: "the Hub refused the token (401)", 403: "the token may not do this (403)",
-             409: "the name is taken (409)", 412: "somebody else pushed meanwhile (412): run it again"}  # fmt: skip
-    return known.get(status or 0, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}")
+    known = {
+        401: "the Hub refused the token (401)",
+        403: "the token may not do this (403)",
+        409: "the name is taken (409)",
+        412: "somebody else pushed meanwhile (412): run it again",
+    }
+    return known.get(
+        status or 0,
+        f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}",
+    )
 
 
 class HubSource:
@@ -81,12 +126,18 @@ class HubSource:
 
     def fetch(self, name: str) -> Path:
         """A whole file, from the cache where it is there already."""
-        with hub_errors(f"{self.repo_id}: {name}", self.sha):
-            return Path(hf_hub_download(self.repo_id, name, repo_type="dataset", revision=self.sha, **self._where))
+        with hub_errors(f"{self.repo_id}: {name}", self.sha, self._where["token"]):
+            return Path(
+                hf_hub_download(
+                    self.repo_id, name, repo_type="dataset", revision=self.sha, **self._where
+                )
+            )
 
     def is_cached(self, name: str) -> Path | None:
         """The file in the local cache, if it was downloaded."""
-        found = try_to_load_from_cache(self.repo_id, name, self._where["cache_dir"], self.sha, "dataset")
+        found = try_to_load_from_cache(
+            self.repo_id, name, self._where["cache_dir"], self.sha, "dataset"
+        )
         return Path(found) if isinstance(found, str) else None
 
     def read(self, part: Part, place: Place) -> bytes:
@@ -98,31 +149,54 @@ class HubSource:
         return checked(self._range(name, begin, shard.data + place.end, shard.size), part, place)
 
     def _range(self, name: str, begin: int, end: int, size: int) -> bytes:
-        """Bytes `[begin, end)` of a file in one request; the client drops the token where it is sent on to the storage."""
-        with hub_errors(f"{self.repo_id}: {name}", self.sha):
-            url = hf_hub_url(self.repo_id, name, repo_type="dataset", revision=self.sha, endpoint=self._where["endpoint"])
+        """Bytes `[begin, end)` of a file in one request."""
+        with hub_errors(f"{self.repo_id}: {name}", self.sha, self._where["token"]):
+            url = hf_hub_url(
+                self.repo_id,
+                name,
+                repo_type="dataset",
+                revision=self.sha,
+                endpoint=self._where["endpoint"],
+            )
             headers = build_hf_headers(token=self._where["token"])
-            headers |= {"Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
-            response = http_backoff("GET", url, headers=headers, max_retries=3, base_wait_time=0.2, max_wait_time=2)
-            hf_raise_for_status(response)
-        data: bytes = response.content
-        if response.status_code == 206 and len(data) == end - begin:
-            return data
-        if response.status_code == 200 and len(data) == size:  # a mirror that knows no ranges
-            return data[begin:end]
-        raise StoreError(f"{self.repo_id}: asked for {end - begin} bytes of {name}, got {len(data)} (status {response.status_code}).")
+            try:
+                return read_range(url, headers, begin, end, size)
+            except StoreError as error:
+                raise StoreError(f"{self.repo_id}: {name}: {error}.") from None
 
     def line(self, row: Row) -> bytes:
-        with self.fetch(examples_file(row.split)).open("rb") as file:
-            file.seek(row.line[0])
-            return file.read(row.line[1] - row.line[0])
+        return FolderSource(self.fetch(examples_file(row.split)).parents[1], self.manifest).line(
+            row
+        )
 
 
-def fetch_first(repo_id: str, name: str, revision: str | None, where: dict[str, Any], repo_type: str = "dataset") -> tuple[Path, str]:
-    """A file and the 40-hex commit a revision stands for now. Everything else is then asked for by that commit."""
-    with hub_errors(f"{repo_id}: {name}", revision):
-        path = Path(hf_hub_download(repo_id, name, repo_type=repo_type, revision=revision, **where))
+def fetch_first(repo_id: str, revision: str | None, where: dict[str, Any]) -> tuple[Path, str]:
+    """The manifest and the 40-hex commit a revision stands for now. Everything else is then asked
+    for by that commit.
+    """
+    with hub_errors(f"{repo_id}: {MANIFEST}", revision, where["token"]):
+        if _size_on_the_hub(repo_id, revision, where) > MAX_MANIFEST_BYTES:
+            raise StoreError(f"{repo_id}: {MANIFEST} is too large to be a manifest.")
+        path = Path(
+            hf_hub_download(repo_id, MANIFEST, repo_type="dataset", revision=revision, **where)
+        )
     sha = path.parent.name
     if not is_commit(sha):
         raise StoreError(f"{repo_id}: the commit of revision {revision or 'main'!r} is unknown.")
     return path, sha
+
+
+def _size_on_the_hub(repo_id: str, revision: str | None, where: dict[str, Any]) -> int:
+    """Bytes of the manifest; 0 where the Hub does not say, which the download then reports in its own words."""
+    try:
+        url = hf_hub_url(
+            repo_id, MANIFEST, repo_type="dataset", revision=revision, endpoint=where["endpoint"]
+        )
+        return int(
+            get_hf_file_metadata(
+                url, token=where["token"], timeout=constants.HF_HUB_ETAG_TIMEOUT
+            ).size
+            or 0
+        )
+    except (*CLIENT_ERRORS, ValueError):
+        return 0

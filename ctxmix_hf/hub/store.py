@@ -1,10 +1,13 @@
-"""`MapStore`: maps computed once, kept in a folder or on the Hub, and read back one example at a time without any model."""
+"""`MapStore`: maps computed once, kept in a folder or on the Hub, and read back one example at a
+time without any model.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,25 +15,39 @@ from typing import Any
 import torch
 
 from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError
-from ctxmix_hf.hub import caching, comparing, computing, merging, reading
+from ctxmix_hf.hub import caching, comparing, computing, merging, reading, recovery
 from ctxmix_hf.hub.index import Index, Row, load_index
 from ctxmix_hf.hub.keys import inner_model, model_identity, model_origin, tokenizer_hash
-from ctxmix_hf.hub.layout import MANIFEST, check_id, check_split, disk_errors
+from ctxmix_hf.hub.layout import (
+    MANIFEST,
+    check_id,
+    check_split,
+    disk_errors,
+    make_folder,
+    require_own_files,
+)
 from ctxmix_hf.hub.manifest import DTYPES, Manifest, MethodEntry, load_manifest, method_entries
 from ctxmix_hf.hub.publishing import StoreOnHub
 from ctxmix_hf.hub.reading import FolderSource, Source
 from ctxmix_hf.hub.shards import to_tensor
 from ctxmix_hf.hub.weights import cached_weights_differ
-from ctxmix_hf.hub.writing import Writer, lock_store
-from ctxmix_hf.maps import ContextMixingMap
-from ctxmix_hf.recipes import method, resolve
+from ctxmix_hf.hub.writing import Writer, locked_store
+from ctxmix_hf.instrumentation.awake import keeps_modes
+from ctxmix_hf.recipes import resolve
 from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.results.attributions import unit_name
+from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.segments import UNITS
+
+LOG = logging.getLogger(__name__)
 
 
 class MapStore(StoreOnHub):
     """Maps of many examples by a few methods of one model. Made with `create`, `open` or `from_hub`."""
 
-    def __init__(self, manifest: Manifest, index: Index, source: Source, root: Path | None = None) -> None:
+    def __init__(
+        self, manifest: Manifest, index: Index, source: Source, root: Path | None = None
+    ) -> None:
         self.manifest, self.index, self.source, self.root = manifest, index, source, root
         self.model: Any = None
         self.tokenizer: Any = None
@@ -47,66 +64,130 @@ class MapStore(StoreOnHub):
 
     # ---- making -----------------------------------------------------------------------------------------------
     @classmethod
+    @keeps_modes
     def create(
-        cls, path: str | Path, *, model: Any, tokenizer: Any = None, methods: Any, dtype: str = "float32",
-        shard_size: int = 256 << 20, model_id: str | None = None, revision: str | None = None,
-    ) -> MapStore:  # fmt: skip
-        """An empty store in a new folder, open for `add`. `dtype="float16"` halves it, for display; `revision` pins the model."""
+        cls,
+        path: str | Path,
+        *,
+        model: Any,
+        tokenizer: Any = None,
+        methods: Any,
+        dtype: str = "float32",
+        shard_size: int = 256 << 20,
+        model_id: str | None = None,
+        revision: str | None = None,
+        segments: str | None = None,
+    ) -> MapStore:
+        """An empty store in a new folder, open for `add`. `dtype="float16"` halves it, for display;
+        `revision` pins the model; `segments="sentences"` (or `"paragraphs"`) keeps the maps of these
+        instead of the tokens', for long texts.
+        """
         root = Path(path)
         if dtype not in DTYPES:
-            raise OptionError(f"dtype={dtype!r} does not exist. Choose one of {', '.join(map(repr, DTYPES))}.")
+            raise OptionError(
+                f"dtype={dtype!r} does not exist. Choose one of {', '.join(map(repr, DTYPES))}."
+            )
         if shard_size < 1 << 14:
             raise OptionError("shard_size is at least 16384 bytes.")
-        entries = method_entries(resolve(methods))
+        if segments is not None and segments not in UNITS:
+            raise OptionError(
+                f"segments={segments!r:.60} cannot be kept: a store has one kind of unit, "
+                f"{' or '.join(map(repr, UNITS))}."
+            )
+        entries = method_entries(resolve(methods), segments)
         if (root / MANIFEST).exists():
-            raise StoreError(f"There is a store in {root.name!r} already: go on with MapStore.open(path, append=True, model=...).")
+            raise StoreError(
+                f"There is a store in {root.name!r} already: go on with MapStore.open(path, append=True, model=...)."
+            )
         if root.exists() and any(root.iterdir()):
             raise StoreError(f"The folder {root.name!r} is not empty.")
         origin = model_origin(model, model_id, revision)
-        if revision is None and origin["revision"] and cached_weights_differ(inner_model(model), origin["model_id"], origin["revision"]):
-            origin["revision"] = None  # trained since, or from another commit: the hash of the weights says what it is
-        manifest = Manifest(model_identity(model), tokenizer_hash(tokenizer), dtype, entries, origin, shard_size)
+        if (
+            revision is None
+            and origin["revision"]
+            and cached_weights_differ(inner_model(model), origin["model_id"], origin["revision"])
+        ):
+            # trained since, or from another commit: the hash of the weights says what it is
+            origin["revision"] = None
+        manifest = Manifest(
+            model_identity(model),
+            tokenizer_hash(tokenizer),
+            dtype,
+            entries,
+            origin,
+            shard_size,
+            segments=segments,
+        )
         return cls.from_manifest(root, manifest, model, tokenizer)
 
     @classmethod
-    def from_manifest(cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Any = None) -> MapStore:
+    def from_manifest(
+        cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Any = None
+    ) -> MapStore:
         """An empty store that says of itself what `manifest` says."""
-        with disk_errors(root):
-            root.mkdir(parents=True, exist_ok=True)
-            lock = lock_store(root)
-            manifest.save(root)
-        store = cls(manifest, Index(depths=[0] * len(manifest.parts)), FolderSource(root, manifest), root)
-        store._writer = Writer(root, manifest, store.index, lock, store._set_manifest)
+        index = Index(depths=[0] * len(manifest.parts))
+        store = cls(manifest, index, FolderSource(root, manifest), root)
         store.model, store.tokenizer = model, tokenizer
+        with disk_errors(root):
+            make_folder(root)
+            with locked_store(root) as lock:
+                manifest.save(root)
+                store._writer = Writer(root, manifest, index, lock, store._set_manifest)
         return store
 
     @classmethod
-    def open(cls, path: str | Path, *, append: bool = False, model: Any = None, tokenizer: Any = None) -> MapStore:
+    @keeps_modes
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        append: bool = False,
+        repair: bool = False,
+        model: Any = None,
+        tokenizer: Any = None,
+    ) -> MapStore:
         """An existing folder, also one whose writer was killed. `append=True` goes on writing where it ended.
 
-        With `model` (and `tokenizer`) the store must be of that model: else an error names the difference.
+        What a kill or a power cut left unfinished is forgotten, so that it can be added again;
+        `repair=True` (with `append=True`) reads the whole store and forgets every damaged example
+        too, with all that was added after the first of them. With `model` (and `tokenizer`) the
+        store must be of that model: else an error names the difference.
         """
         root = Path(path)
+        if repair and not append:
+            raise OptionError("repair=True writes to the store: open it with append=True too.")
         load_manifest(root / MANIFEST)  # before a lock file is made anywhere
-        lock = lock_store(root) if append else None
-        try:
+        if append:
+            require_own_files(root)
+        with locked_store(root) if append else nullcontext() as lock:
             manifest = load_manifest(root / MANIFEST)
-            reading.check_sizes(root, manifest)
-            store = cls(manifest, load_index(root, manifest), FolderSource(root, manifest), root)
+            lost = 0
+            if repair or (append and not manifest.complete):
+                if not repair:
+                    reading.check_sizes(root, manifest)
+                manifest, index, lost = recovery.usable(root, manifest, everything=repair)
+            else:
+                reading.check_sizes(root, manifest)
+                index = load_index(root, manifest)
+            store = cls(manifest, index, FolderSource(root, manifest), root)
+            if lost:
+                LOG.warning(
+                    "%d examples of the store %r are damaged or incomplete and are forgotten: add them again.",
+                    lost,
+                    root.name,
+                )
             if model is not None:
                 comparing.require_same(store.manifest, model, tokenizer)
-        except BaseException:
+            store.model, store.tokenizer = model, tokenizer
             if lock is not None:
-                lock.release()
-            raise
-        store.model, store.tokenizer = model, tokenizer
-        if lock is not None:
-            store._writer = Writer(root, manifest, store.index, lock, store._set_manifest)
+                store._writer = Writer(root, manifest, store.index, lock, store._set_manifest)
         return store
 
     @classmethod
     def merge(cls, path: str | Path, parts: Sequence[Any]) -> MapStore:
-        """One closed store from the stores of several workers (paths or stores), in their order: the bytes one worker would write."""
+        """One closed store from the stores of several workers (paths or stores), in their order:
+        the bytes one worker would write.
+        """
         made: MapStore = merging.merge(cls, path, parts)
         return made
 
@@ -115,50 +196,82 @@ class MapStore(StoreOnHub):
         self.source = FolderSource(self.root, manifest) if self.root is not None else self.source
 
     # ---- writing ----------------------------------------------------------------------------------------------
+    @keeps_modes
     def add(
-        self, ids: Sequence[Any], texts_or_inputs: Any, *, split: str = "train", labels: Sequence[Any] | None = None,
-        batch_size: int = 16, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        ids: Sequence[Any],
+        texts_or_inputs: Any,
+        *,
+        split: str = "train",
+        labels: Sequence[Any] | None = None,
+        batch_size: int = 16,
+        **options: Any,
+    ) -> None:
         """Compute and keep the maps of these examples. Each batch is in the store whole or not at all.
 
-        Texts, pairs, or the tensors of a batch. `options` go to the model call (`max_memory`). The same calls give the same files.
+        Texts, pairs, or the tensors of a batch. `options` go to the model call (`max_memory`). The
+        same calls give the same files.
         """
         if self.model is None:
-            raise StoreError("This store was opened without a model: MapStore.open(path, append=True, model=..., tokenizer=...).")
+            raise StoreError(
+                "This store was opened without a model: MapStore.open(path, append=True, model=..., tokenizer=...)."
+            )
         names = self._new_ids(ids, labels)
-        recipes = {key: replace(method(key.partition("(")[0], **entry.options), name=key) for key, entry in self.manifest.methods.items()}
+        recipes = self.manifest.recipes()
         for cut, given in computing.batches(len(names), texts_or_inputs, batch_size):
-            maps, about, keys = computing.compute(self.model, self.tokenizer, recipes, given, options)
-            self._append(names[cut], split, maps, about, keys, None if labels is None else labels[cut])
+            maps, about, keys = computing.compute(
+                self.model, self.tokenizer, recipes, given, options, self.manifest.segments
+            )
+            self._append(
+                names[cut], split, maps, about, keys, None if labels is None else labels[cut]
+            )
 
     def add_maps(
-        self, ids: Sequence[Any], maps: dict[str, ContextMixingMap], *, split: str = "train", labels: Sequence[Any] | None = None,
-        examples: Sequence[dict[str, Any]] | None = None, keys: Sequence[str | None] | None = None,
-    ) -> None:  # fmt: skip
-        """Keep maps that were computed elsewhere, one batch: a map with `len(ids)` examples for every method of the store."""
+        self,
+        ids: Sequence[Any],
+        maps: dict[str, ContextMixingMap],
+        *,
+        split: str = "train",
+        labels: Sequence[Any] | None = None,
+        examples: Sequence[dict[str, Any]] | None = None,
+        keys: Sequence[str | None] | None = None,
+    ) -> None:
+        """Keep maps that were computed elsewhere, one batch: a map with `len(ids)` examples for
+        every method of the store.
+        """
         names = self._new_ids(ids, labels)
         missing = [key for key in self.manifest.methods if key not in maps]
         if missing:
             raise InputError(f"Maps are missing for: {', '.join(missing)}.")
         for key, entry in self.manifest.methods.items():
             comparing.require_options(key, entry, maps[key].meta.get("options"))
+            comparing.require_units(self.manifest, maps[key])
         first = next(iter(maps.values()))
         about = examples or [computing.about_map(first, b) for b in range(len(first))]
         self._append(names, split, maps, about, keys or [None] * len(names), labels)
 
     def _new_ids(self, ids: Sequence[Any], labels: Sequence[Any] | None) -> list[str]:
         names = [check_id(name) for name in ids]
-        twice = next((name for i, name in enumerate(names) if name in self.index.rows or name in names[:i]), None)
+        twice = next(
+            (name for i, name in enumerate(names) if name in self.index.rows or name in names[:i]),
+            None,
+        )
         if twice is not None:
             raise StoreError(f"The id {twice!r} is in the store already: ids are unique.")
         if labels is not None and len(labels) != len(names):
             raise InputError(f"{len(names)} ids need {len(names)} labels.")
         return names
 
-    def _append(self, names: list[str], split: str, maps: Any, about: Any, keys: Any, labels: Any) -> None:
+    def _append(
+        self, names: list[str], split: str, maps: Any, about: Any, keys: Any, labels: Any
+    ) -> None:
         if self._writer is None:
             raise StoreError("This store is open for reading: MapStore.open(path, append=True).")
-        self._writer.append(computing.new_examples(self.manifest, names, check_split(split), maps, about, keys, labels))
+        self._writer.append(
+            computing.new_examples(
+                self.manifest, names, check_split(split), maps, about, keys, labels
+            )
+        )
 
     def close(self) -> None:
         """Finish the files and free the folder; reading goes on. Closing twice is fine."""
@@ -169,11 +282,26 @@ class MapStore(StoreOnHub):
     def __enter__(self) -> MapStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Close after success; after an error only free the folder, so that a later run goes on."""
-        if kind is None:
-            self.close()
-        elif self._writer is not None:
+        try:
+            if kind is None:
+                self.close()
+        except Exception:  # the disk is full: close() can be called again
+            raise
+        except BaseException:  # Ctrl-C
+            self._free()
+            raise
+        else:
+            self._free()
+
+    def _free(self) -> None:
+        if self._writer is not None:
             self._writer.release()
             self._writer = None
 
@@ -205,39 +333,65 @@ class MapStore(StoreOnHub):
     def iter(self, wanted: Any, split: str | None = None) -> Iterator[ContextMixingMap]:
         """Every map of a method, in the order of the shards; `map.meta["id"]` is the example's id."""
         key, entry = comparing.find_method(self.manifest, wanted)
-        return (self._map(row, key, entry) for row in list(self.index) if split in (None, row.split))
+        return (
+            self._map(row, key, entry) for row in list(self.index) if split in (None, row.split)
+        )
 
     def _row(self, name: Any) -> Row:
         row = self.index.rows.get(str(name))
         if row is None:
             near = difflib.get_close_matches(str(name), list(self.index.rows)[:5000], n=3)
             hint = f" Similar: {', '.join(map(repr, near))}." if near else ""
-            raise UnknownNameError(f"No example {name!r:.80} among the {len(self)} of this store.{hint}")
+            raise UnknownNameError(
+                f"No example {name!r:.80} among the {len(self)} of this store.{hint}"
+            )
         return row
 
     def _map(self, row: Row, key: str, entry: MethodEntry) -> ContextMixingMap:
         values = self.values(row, entry)
         body = reading.read_example(self.source, row)
         meta = {
-            "options": dict(entry.options), "rolls_out_shares": entry.shares, "causal": row.causal, "notes": {}, "id": row.id,
-            "origin": {"model": self.manifest.origin.get("model_id"), "model_type": self.manifest.model.get("model_type")},
-            "stored": self.manifest.dtype, "label": body.get("label"), "prediction": body.get("prediction"),
-        }  # fmt: skip
+            "options": dict(entry.options),
+            "rolls_out_shares": entry.shares,
+            "causal": row.causal,
+            "notes": {},
+            "id": row.id,
+            "origin": {
+                "model": self.manifest.origin.get("model_id"),
+                "model_type": self.manifest.model.get("model_type"),
+            },
+            "stored": self.manifest.dtype,
+            "label": body.get("label"),
+            "prediction": body.get("prediction"),
+        }
+        if self.manifest.segments is not None:
+            meta["unit"] = unit_name(self.manifest.segments)
         return ContextMixingMap(
-            key, values.get("layers"), torch.ones(1, row.size, dtype=torch.bool), [reading.tokens_of(body)],
-            entry.aggregation, meta=meta, given_input=values.get("input"),
-        )  # fmt: skip
+            key,
+            values.get("layers"),
+            torch.ones(1, row.size, dtype=torch.bool),
+            [reading.tokens_of(body)],
+            entry.aggregation,
+            meta=meta,
+            given_input=values.get("input"),
+        )
 
     def values(self, row: Row, entry: MethodEntry) -> dict[str, torch.Tensor]:
         """`[1, L, T, T]` for each series a method keeps."""
         parts = self.manifest.parts
         numbers = {part.folder: i for i, part in enumerate(parts)}
         return {
-            kind: to_tensor(self.source.read(part, row.places[numbers[part.folder]]), row.size, self.manifest.dtype)[None]
+            kind: to_tensor(
+                self.source.read(part, row.places[numbers[part.folder]]),
+                row.size,
+                self.manifest.dtype,
+            )[None]
             for kind, part in entry.parts.items()
         }
 
-    def maps_of_call(self, record: ModelRecord, methods: Any, options: dict[str, Any]) -> dict[str, ContextMixingMap]:
+    def maps_of_call(
+        self, record: ModelRecord, methods: Any, options: dict[str, Any]
+    ) -> dict[str, ContextMixingMap]:
         """What `cache=store` makes of a model call."""
         return caching.cached_maps(self, record, methods, options)
 

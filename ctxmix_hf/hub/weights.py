@@ -1,4 +1,6 @@
-"""Are these the weights of that commit? Read from its safetensors files; files that would need unpickling are not opened."""
+"""Are these the weights of that commit? Read from its safetensors files; files that would need
+unpickling are not opened.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,32 @@ from ctxmix_hf.hub.remote import hub_errors
 
 
 def weight_files(api: HfApi, repo: str, sha: str) -> list[Path]:
-    """The safetensors files of a model at a commit, from the cache where they are there; none where it has other files."""
-    with hub_errors(repo, sha):
+    """The safetensors files of a model at a commit, from the cache where they are there; none where
+    it has other files.
+    """
+    with hub_errors(repo, sha, api.token):
         try:
             return [Path(api.hf_hub_download(repo, "model.safetensors", revision=sha))]
         except EntryNotFoundError:
             pass
         try:
-            index = json.loads(Path(api.hf_hub_download(repo, "model.safetensors.index.json", revision=sha)).read_text("utf-8"))
+            index = json.loads(
+                Path(
+                    api.hf_hub_download(repo, "model.safetensors.index.json", revision=sha)
+                ).read_text("utf-8")
+            )
         except EntryNotFoundError:
             return []
-        return [Path(api.hf_hub_download(repo, str(name), revision=sha)) for name in sorted(set(index["weight_map"].values()))]
+        return [
+            Path(api.hf_hub_download(repo, str(name), revision=sha))
+            for name in sorted(set(index["weight_map"].values()))
+        ]
 
 
 def cached_weights_differ(model: Any, repo: str, sha: str) -> bool:
-    """Whether the local cache shows that a model is not that commit: trained since, or loaded from another one. No network."""
+    """Whether the local cache shows that a model is not that commit: trained since, or loaded from
+    another one. No network.
+    """
     path = try_to_load_from_cache(repo, "model.safetensors", revision=sha)
     return isinstance(path, str) and first_difference(model, [Path(path)]) is not None
 
@@ -40,7 +53,8 @@ def require_base_weights(model: Any, repo: str, sha: str, api: HfApi) -> None:
     name = first_difference(model, weight_files(api, repo, sha))
     if name is not None:
         raise StoreError(
-            f"The weights are not those of {repo} at {sha[:12]} ({name} differs), so a pointer would not give this model "
+            f"The weights are not those of {repo} at {sha[:12]} ({name} differs), so a pointer "
+            "would not give this model "
             "again: push it with include_weights=True, or name the right commit with base_revision=...."
         )
 
@@ -48,7 +62,9 @@ def require_base_weights(model: Any, repo: str, sha: str, api: HfApi) -> None:
 def first_difference(model: Any, files: list[Path]) -> str | None:
     """The first tensor that a file holds otherwise than the model; names may or may not begin with the base model's."""
     own = model.state_dict()
-    by_name = {name: name for name in own} | {f"{model.base_model_prefix}.{name}": name for name in own}
+    by_name = {name: name for name in own} | {
+        f"{model.base_model_prefix}.{name}": name for name in own
+    }
     by_name |= {name.removeprefix(f"{model.base_model_prefix}."): name for name in own}
     for path in files:
         with safe_open(path, "pt") as file:

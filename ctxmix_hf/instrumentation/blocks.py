@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ctxmix_hf.instrumentation.feedforward import Found, find_feed_forward
 from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout
 from ctxmix_hf.instrumentation.norms import NormCall
-from ctxmix_hf.instrumentation.roles import Branch, BranchFinder, LinearStep, Residual, Trunk, follow_trunk
+from ctxmix_hf.instrumentation.roles import (
+    Branch,
+    BranchFinder,
+    LinearStep,
+    Residual,
+    Trunk,
+    follow_trunk,
+)
 from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.pieces import Block, NormState, Order
 
@@ -26,10 +35,33 @@ def precision_of(dtype: torch.dtype, *norms: NormCall | None) -> torch.dtype:
     return torch.float32 if rounds and dtype == torch.float64 else dtype
 
 
+@dataclass(frozen=True)
+class Built:
+    """A block, and where its roles stand in the trace, for the probe that tries to refute them."""
+
+    block: Block
+    layout: HiddenLayout
+    precision: torch.dtype  # sums can be expected to hold in it
+    branch: (
+        int  # node of the projected attention (before a branch norm), or of its sum with the stream
+    )
+    beside: tuple[
+        int, ...
+    ]  # nodes that may not depend on the attention: the stream, and what ran in parallel
+
+
 def build_block(
-    trace: Trace, start: int, layer_input: int, output: int, product: Event, attention: Attention, batch: int,
-    *, prove: bool = True, whole: bool = True,
-) -> tuple[Block, HiddenLayout, torch.dtype]:  # fmt: skip
+    trace: Trace,
+    start: int,
+    layer_input: int,
+    output: int,
+    product: Event,
+    attention: Attention,
+    batch: int,
+    *,
+    prove: bool = True,
+    whole: bool = True,
+) -> Built:
     """The decomposition of one layer; raises `Unmatched` with the role that could not be found.
 
     `prove=False` skips running the feed-forward again where an earlier record of the same layer proved it;
@@ -56,7 +88,9 @@ def build_block(
         before_norm=joined,
         norm1=norm1,
         output=joined if norm1 is None else layout.standard(trace.values[trunk.block_output]),
-        tail=tuple(state for item in trunk.tail if (state := _state(trace, layout, item)) is not None),
+        tail=tuple(
+            state for item in trunk.tail if (state := _state(trace, layout, item)) is not None
+        ),
         tail_complete=trunk.complete,
         order=_order(branch, trunk),
         ffn_input_norm=None if found is None else _state(trace, layout, found.input_norm),
@@ -64,7 +98,9 @@ def build_block(
         feed_forward=None if found is None else found.feed_forward,
         rounds=any(norm.rounds for norm in norms),
     )
-    return block, layout, precision_of(trace.values[residual.joined].dtype, *norms)
+    precision = precision_of(trace.values[residual.joined].dtype, *norms)
+    probed = residual.joined if branch.norm is None else branch.norm[1]
+    return Built(block, layout, precision, probed, (residual.stream, *branch.parallel))
 
 
 def _order(branch: Branch, trunk: Trunk) -> Order:
@@ -81,7 +117,9 @@ def _effective(branch: Branch, attention: Attention) -> tuple[Tensor, Tensor | N
     heads, size = attention.values.shape[1], attention.values.shape[3]
     like = attention.values
     with torch.no_grad():
-        if len(branch.steps) == 1 and isinstance(branch.steps[0], LinearStep):  # the plain case, for speed
+        if len(branch.steps) == 1 and isinstance(
+            branch.steps[0], LinearStep
+        ):  # the plain case, for speed
             only = branch.steps[0]
             bias = None if only.bias is None else only.bias.detach().to(like)
             return only.weight.detach().to(like).mT.unflatten(0, (heads, size)), bias
@@ -90,7 +128,9 @@ def _effective(branch: Branch, attention: Attention) -> tuple[Tensor, Tensor | N
     return matrix.unflatten(0, (heads, size)), bias
 
 
-def _state(trace: Trace, layout: HiddenLayout, item: tuple[NormCall, int] | None) -> NormState | None:
+def _state(
+    trace: Trace, layout: HiddenLayout, item: tuple[NormCall, int] | None
+) -> NormState | None:
     return None if item is None else item[0].state(layout.standard(trace.values[item[1]]))
 
 

@@ -9,7 +9,9 @@ from ctxmix_hf.instrumentation.roles import norm_of
 from ctxmix_hf.instrumentation.trace import Trace
 
 
-def embedding_norm(prelude: Trace, hidden: Tensor, root: nn.Module | None) -> tuple[nn.Module | None, Tensor | None]:
+def embedding_norm(
+    prelude: Trace, hidden: Tensor, root: nn.Module | None
+) -> tuple[nn.Module | None, Tensor | None]:
     """(norm module, its input) between the sum of embeddings and the first layer; None where there is no norm."""
     back = Backtrack(prelude)
     waiting, seen = [prelude.known(hidden)], set()
@@ -22,7 +24,9 @@ def embedding_norm(prelude: Trace, hidden: Tensor, root: nn.Module | None) -> tu
         if event is None:
             continue
         if norm_of(prelude, event) is not None:
-            module = event.payload if event.kind == "module" else _owner_of(event.payload.weight, root)
+            module = (
+                event.payload if event.kind == "module" else _owner_of(event.payload.weight, root)
+            )
             return module, prelude.values[event.inputs[0]].detach()
         if event.kind in ("alias", "linear", "scale", "shift", "gate"):  # dropout, projection, mask
             waiting.extend(event.inputs)
@@ -32,4 +36,6 @@ def embedding_norm(prelude: Trace, hidden: Tensor, root: nn.Module | None) -> tu
 def _owner_of(weight: Tensor | None, root: nn.Module | None) -> nn.Module | None:
     if weight is None or root is None:
         return None
-    return next((module for module in root.modules() if getattr(module, "weight", None) is weight), None)
+    return next(
+        (module for module in root.modules() if getattr(module, "weight", None) is weight), None
+    )

@@ -35,11 +35,17 @@ class Backtrack:
     def __init__(self, trace: Trace, position: int = 0) -> None:
         self.trace = trace
         self.producers: dict[int, Event] = {}
-        self.modules: dict[int, Event] = {}  # activations written as several operations are one module
+        self.modules: dict[
+            int, Event
+        ] = {}  # activations written as several operations are one module
         for event in trace.events[position:]:
             if event.kind == "module":
                 self.modules[event.output] = event
-            if event.kind != "module" or event.output not in self.producers:
+            known = self.producers.get(event.output)
+            if event.kind != "module" or known is None:
+                self.producers[event.output] = event
+            elif known.kind != "norm" and norm_of(trace, event) is not None:
+                # a norm, not its last step (a scale, a cast back to half precision)
                 self.producers[event.output] = event
 
     def origin(self, node: int) -> int:
@@ -68,6 +74,12 @@ class Backtrack:
         size = part.shape[event.payload.hidden_axis]
         if size == weight.shape[0]:
             return _wide(weight, bias)
+        if (
+            event.payload.hidden_axis == -1
+            and whole.dim() != part.dim()
+            and whole.numel() // weight.shape[0] * size == part.numel()
+        ):
+            whole = whole.reshape(*part.shape[:-1], weight.shape[0])  # a map over flattened tokens
         for start in range(0, weight.shape[0], size):
             if torch.equal(whole[..., start : start + size], part):
                 rows = slice(start, start + size)
@@ -104,17 +116,27 @@ def find_feed_forward(trace: Trace, joins: int, block_output: int, start: int) -
         return None
     activation, inner, gate = core
     if isinstance(scale, Tensor):
-        scale = scale.detach().to(widened(scale.dtype)).reshape(-1) if scale.numel() > 1 else float(scale)
+        scale = (
+            scale.detach().to(widened(scale.dtype)).reshape(-1)
+            if scale.numel() > 1
+            else float(scale)
+        )
     found = FeedForward(activation, inner, _wide(*last.payload.dense()), gate, scale)
     return Found(found, input_norm, output_norm, output)
 
 
-def _source(trace: Trace, back: Backtrack, last: Event, block_output: int) -> tuple[int | None, tuple[NormCall, int] | None]:
+def _source(
+    trace: Trace, back: Backtrack, last: Event, block_output: int
+) -> tuple[int | None, tuple[NormCall, int] | None]:
     """What the feed-forward reads: the block output itself, or a norm of it."""
     start = back.origin(block_output)
     for event in trace.events:
         norm = norm_of(trace, event) if event.kind in ("norm", "module") else None
-        if norm is not None and back.origin(event.inputs[0]) == start and _reads(back, last, event.output):
+        if (
+            norm is not None
+            and back.origin(event.inputs[0]) == start
+            and _reads(back, last, event.output)
+        ):
             return event.output, (norm, event.inputs[0])
     return (start, None) if _reads(back, last, start) else (None, None)
 
@@ -123,7 +145,9 @@ def _reads(back: Backtrack, last: Event, source: int) -> bool:
     return _core(back, last, source) is not None
 
 
-def _core(back: Backtrack, last: Event, source: int) -> tuple[Callable[[Tensor], Tensor], Weights, Weights | None] | None:
+def _core(
+    back: Backtrack, last: Event, source: int
+) -> tuple[Callable[[Tensor], Tensor], Weights, Weights | None] | None:
     """(activation, inner weights, gate weights) of what feeds the last linear map."""
     active = back.activation(last.inputs[0])
     if active is not None:

@@ -18,13 +18,24 @@ def widened(dtype: torch.dtype) -> torch.dtype:
 
 def repeat_heads(x: Tensor, query: Tensor) -> Tensor:
     """Grouped-query attention: one key/value head per query head."""
-    return x if x.dim() < 4 or x.shape[-3] == query.shape[-3] else x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
+    return (
+        x
+        if x.dim() < 4 or x.shape[-3] == query.shape[-3]
+        else x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
+    )
 
 
 def sdpa_probabilities(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **_: Any,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
     """softmax(q k^T * scale + mask) and the values with one row per query head."""
     key, value = repeat_heads(key, query), repeat_heads(value, query)
     wide = widened(query.dtype)
@@ -39,7 +50,11 @@ def sdpa_probabilities(
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
-    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.to(scores.dtype)
+    return (
+        scores.masked_fill(~mask, -torch.inf)
+        if mask.dtype == torch.bool
+        else scores + mask.to(scores.dtype)
+    )
 
 
 @dataclass(frozen=True)
@@ -48,17 +63,34 @@ class MultiHeadParts:
     values: Tensor  # [B, H, T, E]
     projection: Tensor  # [D, H*E]
     projection_bias: Tensor | None
+    value_weight: Tensor  # [H*E, D]
+    value_bias: Tensor | None = None
 
 
 def multi_head_parts(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
-    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
-    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
-    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
-    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
-    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
     **_: Any,
-) -> MultiHeadParts:  # fmt: skip
+) -> MultiHeadParts:
     """The arguments of `F.multi_head_attention_forward` ([T, B, D] layout) as probabilities and values."""
     if use_separate_proj_weight:
         weights = [q_proj_weight, k_proj_weight, v_proj_weight]
@@ -75,8 +107,20 @@ def multi_head_parts(
     q, k, v = (heads(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     if attn_mask is not None:
-        scores = _masked(scores, attn_mask.view(-1, num_heads, *attn_mask.shape[-2:]) if attn_mask.dim() == 3 else attn_mask)
+        scores = _masked(
+            scores,
+            attn_mask.view(-1, num_heads, *attn_mask.shape[-2:])
+            if attn_mask.dim() == 3
+            else attn_mask,
+        )
     if key_padding_mask is not None:
         padding = key_padding_mask[:, None, None, :]
-        scores = scores.masked_fill(padding, -torch.inf) if padding.dtype == torch.bool else scores + padding
-    return MultiHeadParts(scores.softmax(dim=-1), v, out_proj_weight, out_proj_bias)
+        scores = (
+            scores.masked_fill(padding, -torch.inf)
+            if padding.dtype == torch.bool
+            else scores + padding
+        )
+    assert weights[2] is not None
+    return MultiHeadParts(
+        scores.softmax(dim=-1), v, out_proj_weight, out_proj_bias, weights[2], biases[2]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -52,7 +54,7 @@ def as_norm(module: nn.Module, x: Tensor, y: Tensor) -> NormCall | None:
     kind = _KINDS[module]
     if kind is None:
         return None
-    weight, bias = _parameters(module)
+    weight, bias = map(_wide, _parameters(module))
     weight = weight + 1 if kind.plus_one and weight is not None else weight
     return NormCall(kind.kind, weight, bias, kind.eps, kind.rounds)
 
@@ -60,32 +62,77 @@ def as_norm(module: nn.Module, x: Tensor, y: Tensor) -> NormCall | None:
 def _parameters(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
     weight = getattr(module, "weight", getattr(module, "scale", getattr(module, "gamma", None)))
     bias = getattr(module, "bias", getattr(module, "beta", None))
-    return (weight if isinstance(weight, Tensor) else None), (bias if isinstance(bias, Tensor) else None)
+    return (weight if isinstance(weight, Tensor) else None), (
+        bias if isinstance(bias, Tensor) else None
+    )
 
 
 def _recognise(module: nn.Module, x: Tensor, y: Tensor) -> _Kind | None:
+    """By numbers of our own where the module can be copied: what a layer happens to be called with
+    may have no mean, and half precision cannot tell a norm with a mean from one without."""
     weight, bias = _parameters(module)
     width = x.shape[-1]
-    if x.shape != y.shape or any(p is not None and (p.shape != (width,) or p.is_meta) for p in (weight, bias)):
+    if x.shape != y.shape or any(
+        p is not None and (p.shape != (width,) or p.is_meta) for p in (weight, bias)
+    ):
         return None
     if isinstance(module, nn.Dropout | nn.Identity) or torch.equal(x, y):
         return None
-    wide_x, wide_y = x.detach().to(widened(x.dtype)), y.detach().to(widened(y.dtype))
+    tried = _try(module, x)
+    x, y = (x.detach(), y.detach()) if tried is None else tried
     strict = {torch.float64: 1e-10, torch.float32: 1e-5}.get(x.dtype, 2e-2)
+    x, y = x.to(widened(x.dtype)), y.to(widened(y.dtype))
+    weight, bias = (None if p is None else p.detach().to(x) for p in (weight, bias))
     for tolerance in sorted({strict, max(strict, 1e-5)}):
-        for eps, plus_one, kind in product(_epsilons(module), (False, True), ("layer", "rms", "affine")):
+        for eps, plus_one, kind in product(
+            _epsilons(module), (False, True), ("layer", "rms", "affine")
+        ):
             if kind == "affine" and weight is None:
                 continue  # an activation must not pass for a norm
             w = weight + 1 if plus_one and weight is not None else weight
-            state = NormCall(kind, w, bias, eps).state(wide_x)  # type: ignore[arg-type]
-            if _close(state(wide_x), wide_y, tolerance):
+            state = NormCall(kind, w, bias, eps).state(x)  # type: ignore[arg-type]
+            if _close(state(x), y, tolerance):
                 return _Kind(kind, eps, plus_one, rounds=tolerance > strict)  # type: ignore[arg-type]
     return None
 
 
+def _try(module: nn.Module, like: Tensor) -> tuple[Tensor, Tensor] | None:
+    """A float64 copy of the module on random numbers with a mean of their own, `[..., D]` in the
+    axes it is called with.
+    """
+    copied = copy.copy(module)
+    copied._parameters = {
+        k: None if p is None else nn.Parameter(p.detach().double(), False)
+        for k, p in module._parameters.items()
+    }
+    copied._buffers = {
+        k: b.double() if isinstance(b, Tensor) and b.is_floating_point() else b
+        for k, b in module._buffers.items()
+    }
+    copied._forward_hooks, copied._forward_pre_hooks = OrderedDict(), OrderedDict()
+    generator = torch.Generator().manual_seed(0)
+    x = (
+        torch.randn(
+            (*(min(4, size) for size in like.shape[:-1]), like.shape[-1]),
+            generator=generator,
+            dtype=torch.float64,
+        )
+        + 0.7
+    )
+    x = x.to(like.device)
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            y = copied(x)
+    except (RuntimeError, TypeError, ValueError, AttributeError):
+        return None
+    return (x, y) if isinstance(y, Tensor) and y.shape == x.shape else None
+
+
 def _epsilons(module: nn.Module) -> list[float]:
     names = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
-    found = [getattr(module, name) for name in names if isinstance(getattr(module, name, None), float)]
+    found = [
+        getattr(module, name) for name in names if isinstance(getattr(module, name, None), float)
+    ]
     return found or [1e-6, 1e-5, 1e-12, torch.finfo(torch.float32).eps]
 
 

@@ -35,30 +35,88 @@ class Refusal:
 
 
 _APPROXIMATE = "its attention is an approximation that never forms tokens x tokens probabilities."
-_WINDOWS = "its attention runs in local windows, so there is no tokens x tokens matrix over the sequence."
+_WINDOWS = (
+    "its attention runs in local windows, so there is no tokens x tokens matrix over the sequence."
+)
 _POOLED = "its layers change the number of tokens, so maps of different layers do not compose."
 _NONE = "it has no softmax attention."
 
 REFUSED: dict[str, Refusal] = {
-    **dict.fromkeys(("fnet", "rwkv", "mamba", "mamba2", "falcon_mamba", "xlstm", "convnext", "convnextv2", "poolformer",
-                     "resnet", "regnet", "hyena", "recurrent_gemma", "mobilenet_v2"), Refusal(_NONE)),
+    **dict.fromkeys(
+        (
+            "fnet",
+            "rwkv",
+            "mamba",
+            "mamba2",
+            "falcon_mamba",
+            "xlstm",
+            "convnext",
+            "convnextv2",
+            "poolformer",
+            "resnet",
+            "regnet",
+            "hyena",
+            "recurrent_gemma",
+            "mobilenet_v2",
+        ),
+        Refusal(_NONE),
+    ),
     **dict.fromkeys(("reformer", "nystromformer", "yoso", "mra"), Refusal(_APPROXIMATE)),
-    **dict.fromkeys(("longformer", "led", "swin", "swinv2", "donut-swin", "maskformer-swin", "swin2sr", "clap_audio_model",
-                     "vitdet", "pegasus_x", "hiera", "mobilevit", "mobilevitv2"), Refusal(_WINDOWS)),
-    **dict.fromkeys(("funnel", "segformer", "pvt", "pvt_v2", "levit", "cvt", "perceiver", "canine", "mvit", "glpn"),
-                    Refusal(_POOLED)),
+    **dict.fromkeys(
+        (
+            "longformer",
+            "led",
+            "swin",
+            "swinv2",
+            "donut-swin",
+            "maskformer-swin",
+            "swin2sr",
+            "clap_audio_model",
+            "vitdet",
+            "pegasus_x",
+            "hiera",
+            "mobilevit",
+            "mobilevitv2",
+        ),
+        Refusal(_WINDOWS),
+    ),
+    **dict.fromkeys(
+        (
+            "funnel",
+            "segformer",
+            "pvt",
+            "pvt_v2",
+            "levit",
+            "cvt",
+            "perceiver",
+            "canine",
+            "mvit",
+            "glpn",
+        ),
+        Refusal(_POOLED),
+    ),
     "longt5": Refusal(_WINDOWS),
-    "nezha": Refusal("its values depend on the distance between two tokens, so no vector belongs to a source alone."),
-    "convbert": Refusal("half of its heads are convolutions, so attention alone does not make a token's new state."),
-    "timesformer": Refusal("space and time attention alternate inside one layer, so no single matrix mixes its tokens."),
-    **dict.fromkeys(("inkling_text", "fun_asr_nano_encoder"),
-                    Refusal("convolutions mix tokens in the same branch as the attention.")),
+    "nezha": Refusal(
+        "its values depend on the distance between two tokens, so no vector belongs to a source alone."
+    ),
+    "convbert": Refusal(
+        "half of its heads are convolutions, so attention alone does not make a token's new state."
+    ),
+    "timesformer": Refusal(
+        "space and time attention alternate inside one layer, so no single matrix mixes its tokens."
+    ),
+    **dict.fromkeys(
+        ("inkling_text", "fun_asr_nano_encoder"),
+        Refusal("convolutions mix tokens in the same branch as the attention."),
+    ),
     "big_bird": Refusal(
-        "block-sparse attention never forms tokens x tokens probabilities: load it with attention_type='original_full'.",
+        "block-sparse attention never forms tokens x tokens probabilities: load it with "
+        "attention_type='original_full'.",
         lambda config: getattr(config, "attention_type", "") == "block_sparse",
     ),
     "bigbird_pegasus": Refusal(
-        "block-sparse attention never forms tokens x tokens probabilities: load it with attention_type='original_full'.",
+        "block-sparse attention never forms tokens x tokens probabilities: load it with "
+        "attention_type='original_full'.",
         lambda config: getattr(config, "attention_type", "") == "block_sparse",
     ),
-}  # fmt: skip
+}

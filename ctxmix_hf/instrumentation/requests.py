@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 
 from ctxmix_hf.errors import RecordError
+from ctxmix_hf.instrumentation.awake import keeps_modes, run_awake
 from ctxmix_hf.instrumentation.injection import ModelReplay
-from ctxmix_hf.instrumentation.inputs import check_call, main_input, padding_mask
-from ctxmix_hf.instrumentation.recorder import Recorder
-from ctxmix_hf.instrumentation.session import Instrumentation, _Hook, base_model
+from ctxmix_hf.instrumentation.inputs import (
+    batch_sizes,
+    check_call,
+    main_input,
+    padding_mask,
+    patch_numbers,
+    reads_ids,
+)
+from ctxmix_hf.instrumentation.probe import without_caches
+from ctxmix_hf.instrumentation.recorder import NeedsEvidence, Recorder
+from ctxmix_hf.instrumentation.session import Instrumentation, base_model, encoder_of
 from ctxmix_hf.outputs import extend
 from ctxmix_hf.records import ModelRecord
 
-KEYWORDS = ("output_decomposition", "output_context_mixing", "cache", "max_memory", "create_graph")
+KEYWORDS = (
+    "output_decomposition",
+    "output_context_mixing",
+    "cache",
+    "max_memory",
+    "create_graph",
+    "targets",
+    "segments",
+    "top_k",
+)
 
-COMPILED = "A compiled model hides its operations: call ctxmix_hf.instrument(compiled_model), then such calls run the original."
-STANCE: ContextVar[Any] = ContextVar("ctxmix_stance", default=None)
+DEFER_FROM = 256  # tokens: from here on attention is made by blocks of rows where methods allow it
+
+COMPILED = (
+    "A compiled model hides its operations: call ctxmix_hf.instrument(compiled_model), then "
+    "such calls run the original."
+)
+
 
 class Maps(Protocol):
     """How maps of a request are made; given by the layer above (modeling), so that imports point down."""
@@ -30,8 +52,14 @@ class Maps(Protocol):
         """Something that takes layers one by one (`add`, then `finish(record)`), if these methods allow it."""
         ...
 
-    def of_record(self, record: ModelRecord, methods: Any, options: dict[str, Any]) -> Any:
+    def of_record(
+        self, record: ModelRecord, methods: Any, options: dict[str, Any], output: Any
+    ) -> Any:
         """From the whole record."""
+        ...
+
+    def check(self, base: Any, x: Tensor, methods: Any, options: dict[str, Any]) -> None:
+        """Raise before anything runs where the result could not be held."""
         ...
 
 
@@ -52,58 +80,105 @@ class Request:
         return cls(decomposition, methods, asked) if decomposition or methods else None
 
 
-class BeforeCall(_Hook):
-    """Wakes the hooks if the call asks for something of ours."""
+class RecordedCall:
+    """Takes the place of the module's `_call_impl`, so that a frame of ours stands around every
+    call: a plain one is passed on, one that asks for something of ours is recorded, and nothing of
+    it outlives the call, whatever raises."""
 
-    def __init__(self, owner: Instrumentation, maps: Maps, defaults: Any = None) -> None:
-        super().__init__(owner)
-        self.maps, self.defaults = maps, defaults
+    def __init__(
+        self, module: nn.Module, owner: Instrumentation, maps: Maps, defaults: Any = None
+    ) -> None:
+        self.module, self.owner, self.maps, self.defaults = module, owner, maps, defaults
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        call = type(self.module)._call_impl
         if not any(key in kwargs for key in KEYWORDS):
-            return None
+            return call(self.module, *args, **kwargs)
         if torch.compiler.is_compiling() or _being_compiled():
             raise RecordError(COMPILED)
-        kwargs = dict(kwargs)
         request = Request.take(kwargs, self.defaults)
-        if request is None:
-            return args, kwargs
-        base = base_model(module)
-        check_call(base, module, args, kwargs)
-        batch = main_input(base, args, kwargs).shape[0]
-        self.owner.dtype = base.dtype
-        keep_graph = bool(request.options.get("create_graph"))
-        recorder = Recorder(self.owner, module, batch, padding_mask(args, kwargs), keep_graph)
-        recorder.request = request
+        return (
+            call(self.module, *args, **kwargs)
+            if request is None
+            else self._record(request, call, args, kwargs)
+        )
+
+    def _recorder(self, request: Request, args: Any, kwargs: Any) -> Recorder:
+        base, keep_graph = base_model(self.module), bool(request.options.get("create_graph"))
+        recorder = Recorder(
+            self.owner, batch_sizes(base, args, kwargs), padding_mask(args, kwargs), keep_graph
+        )
         if request.methods and not request.decomposition and not keep_graph:
             recorder.gather = self.maps.gather(request.methods, request.options)
-        recorder.__enter__()
-        return args, kwargs
+            recorder.reads_value_bias = recorder.gather is None or recorder.gather.reads_value_bias
+        if recorder.gather is not None and recorder.gather.defers:
+            recorder.tap.defer_from = DEFER_FROM
+            recorder.slim = bool(self.owner.proofs)
+        return recorder
 
-
-class AfterCall(_Hook):
-    """Puts everything back, also after an exception, and adds what was asked for to the output."""
-
-    def __init__(self, owner: Instrumentation, maps: Maps) -> None:
-        super().__init__(owner)
-        self.maps = maps
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        recorder = self.active()
-        if not isinstance(recorder, Recorder) or recorder.top is not module:
-            return None
-        recorder.__exit__(None, None, None)
-        if output is None:  # the forward raised: its own error is on its way
-            return None
-        with torch.set_grad_enabled(recorder.keep_graph):
-            record = model_record(recorder, module, args, kwargs)
-            request = recorder.request
-            maps = None
+    @keeps_modes
+    def _record(self, request: Request, call: Any, args: Any, kwargs: Any) -> Any:
+        module, base = self.module, base_model(self.module)
+        check_call(base, module, args, kwargs)
+        self.owner.dtype = base.dtype
+        keep_graph = bool(request.options.get("create_graph"))
+        if request.methods:
+            self.maps.check(base, main_input(base, args, kwargs), request.methods, request.options)
+        recorder = self._recorder(request, args, kwargs)
+        run = lambda: run_awake(recorder, recorder.tap, lambda: call(module, *args, **kwargs))
+        try:
+            output = run()
+        except NeedsEvidence:
+            recorder = self._recorder(request, args, kwargs)
+            recorder.slim = False
+            output = run()
+        towers, again = recorder.towers(), without_caches(kwargs)
+        recorder.settle(
+            lambda: call(module, *args, **again),
+            (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)),
+        )
+        with torch.set_grad_enabled(keep_graph):
+            records = model_records(recorder, towers, module, args, kwargs, output)
+            maps: Any = None
             if recorder.gather is not None:
-                maps = recorder.gather.finish(record)
+                maps = {
+                    name: recorder.gather.finish(record, places, output)
+                    for name, (record, places) in records.items()
+                }
             elif request.methods:
-                maps = self.maps.of_record(record, request.methods, request.options)
-        return extend(output, decomposition=record if request.decomposition else None, context_mixing=maps)
+                maps = {
+                    name: self.maps.of_record(record, request.methods, request.options, output)
+                    for name, (record, _) in records.items()
+                }
+        for record, _ in records.values():
+            self.owner.warn(record)
+        decomposition = {name: record for name, (record, _) in records.items()}
+        if maps is not None:
+            maps = (
+                maps[""]
+                if "" in maps
+                else {
+                    key: {name: maps[name][key] for name in maps}
+                    for key in next(iter(maps.values()))
+                }
+            )
+        return extend(
+            output,
+            decomposition=decomposition.get("", decomposition) if request.decomposition else None,
+            context_mixing=maps,
+        )
+
+
+class EagerCall:
+    """On a compiled wrapper: a call that asks for something of ours runs the original module."""
+
+    def __init__(self, module: nn.Module, owner: Instrumentation) -> None:
+        self.module, self.owner = module, owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any(key in kwargs for key in KEYWORDS):
+            return self.module._orig_mod(*args, **kwargs)  # type: ignore[operator]
+        return type(self.module)._call_impl(self.module, *args, **kwargs)
 
 
 def _being_compiled() -> bool:
@@ -111,37 +186,54 @@ def _being_compiled() -> bool:
     return callable(get_eval_frame_callback())
 
 
-class EagerBefore(_Hook):
-    """On a compiled wrapper: a call that asks for something of ours runs the original module."""
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if any(key in kwargs for key in KEYWORDS):
-            STANCE.set(torch.compiler.set_stance("force_eager"))
-
-
-class EagerAfter(_Hook):
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        stance = STANCE.get()
-        if stance is not None:
-            stance.__exit__(None, None, None)
-            STANCE.set(None)
-
-
-def model_record(recorder: Recorder, module: nn.Module, args: Any, kwargs: Any) -> ModelRecord:
-    layers, base = recorder.finished(), base_model(module)
+def model_records(
+    recorder: Recorder,
+    towers: dict[str, list[int]],
+    module: nn.Module,
+    args: Any,
+    kwargs: Any,
+    output: Any,
+) -> dict[str, tuple[ModelRecord, list[int]]]:
+    """A record per tower with the places of its layers; the only one of an ordinary model is named ""."""
+    base = base_model(module)
     x = main_input(base, args, kwargs)
-    tokens = layers[0].attention.shape[-1]
-    ids = x if not x.is_floating_point() and x.dim() == 2 and x.shape[1] == tokens else None
-    if recorder.mask is None:
-        raise RecordError("The padding of the batch is unknown.")
-    return ModelRecord(
-        layers=tuple(layers),
-        mask=recorder.mask,
-        input_ids=None if ids is None else ids.detach(),
-        causal=tokens > 1 and recorder.causal,
-        model_dtype=base.dtype,
-        embedding_sum=recorder.embedding_sum,
-        replay=None if recorder.gather is not None else ModelReplay.of(module, args, kwargs, recorder.owner, layers),
-        read_tokens=recorder.owner.read_tokens,
-        origin={"model": base.config._name_or_path or type(base).__name__, "model_type": base.config.model_type},
-    )
+    records = {}
+    whole = encoder_of(base) is base
+    for tower, places in towers.items():
+        layers = [recorder.layers[place] for place in places]
+        for index, layer in enumerate(layers):
+            layer.index = index
+        stack = recorder.stacks[layers[0].name.rpartition(".")[0]]
+        tokens = layers[0].attention.shape[-1]
+        ids = (
+            x
+            if not x.is_floating_point()
+            and x.shape == (stack.batch, tokens)
+            and (not tower or reads_ids(base, layers[0].name))
+            else None
+        )
+        first = places[0] == 0
+        causal = all(recorder.stacks[layer.name.rpartition(".")[0]].causal for layer in layers)
+        records[tower] = (
+            ModelRecord(
+                layers=tuple(layers),
+                mask=stack.mask,
+                input_ids=None if ids is None else ids.detach(),
+                causal=tokens > 1 and causal,
+                model_dtype=base.dtype,
+                embedding_sum=recorder.embedding_sum if first else None,
+                replay=None
+                if recorder.gather is not None
+                else ModelReplay.of(module, args, kwargs, recorder.owner, layers, tower, first),
+                read_tokens=recorder.owner.read_tokens,
+                patches=patch_numbers(output, tokens),
+                origin={
+                    "model": base.config._name_or_path or type(base).__name__,
+                    "model_type": base.config.model_type,
+                }
+                | ({"tower": tower} if tower else {})
+                | ({"part": tower or "encoder"} if tower or not whole else {}),
+            ),
+            places,
+        )
+    return records

@@ -88,10 +88,14 @@ def norm_of(trace: Trace, event: Event) -> NormCall | None:
 class BranchFinder:
     """One pass over the events of a layer, in order."""
 
-    def __init__(self, trace: Trace, start: int, layer_input: int, attention: Attention, batch: int) -> None:
+    def __init__(
+        self, trace: Trace, start: int, layer_input: int, attention: Attention, batch: int
+    ) -> None:
         self.trace, self.start = trace, start
         self.attention, self.batch = attention, batch
-        self.stream = {layer_input}  # nodes that are linear in the layer's input: candidates for the residual
+        self.stream = {
+            layer_input
+        }  # nodes that are linear in the layer's input: candidates for the residual
         self.branches: dict[int, Branch] = {}
         self.layout: HiddenLayout | None = None
 
@@ -131,9 +135,17 @@ class BranchFinder:
         extended: Branch | None = None
         if event.kind == "alias":
             extended = branch
+            if self.layout is not None:
+                self.layout = self.layout.after(
+                    self.trace.values[node], self.trace.values[event.output]
+                )
         elif event.kind == "linear":
             extended = self._project(branch, event)
-        elif event.kind in ("scale", "shift") and branch.norm is None and (branch.projected or _is_factor(event)):
+        elif (
+            event.kind in ("scale", "shift")
+            and branch.norm is None
+            and (branch.projected or _is_factor(event))
+        ):
             extended = branch.then(_constant_step(event))
         elif event.kind == "add":
             extended = self._sum(event)
@@ -147,7 +159,9 @@ class BranchFinder:
         if branch.norm is not None:
             return None
         if not branch.projected:
-            self.layout = find_layout(self.attention, self.trace.values[event.inputs[0]], self.batch)
+            self.layout = find_layout(
+                self.attention, self.trace.values[event.inputs[0]], self.batch
+            )
         return replace(branch.then(LinearStep.of(event.payload)), projected=True)
 
     def _sum(self, event: Event) -> Branch | None:
@@ -155,7 +169,9 @@ class BranchFinder:
         if left is not None and right is not None:  # adapters: two affine maps of the same product
             if left.norm or right.norm or not (left.projected and right.projected):
                 return None
-            return Branch((lambda x: left(x) + right(x),), True, None, left.parallel + right.parallel)
+            return Branch(
+                (lambda x: left(x) + right(x),), True, None, left.parallel + right.parallel
+            )
         branch, other = (left, event.inputs[1]) if left is not None else (right, event.inputs[0])
         assert branch is not None
         return replace(branch, parallel=(*branch.parallel, other)) if branch.projected else None
@@ -172,7 +188,11 @@ def _constant_step(event: Event) -> Affine:
         constant = constant.detach()
 
         def cast(x: Tensor) -> Tensor:
-            return constant.reshape(-1, x.shape[-1])[0].to(x.dtype) if constant.numel() > 1 else constant.to(x.dtype)
+            return (
+                constant.reshape(-1, x.shape[-1])[0].to(x.dtype)
+                if constant.numel() > 1
+                else constant.to(x.dtype)
+            )
 
         return (lambda x: x * cast(x)) if event.kind == "scale" else (lambda x: x + cast(x))
     return (lambda x: x * constant) if event.kind == "scale" else (lambda x: x + constant)
@@ -209,10 +229,16 @@ def _affine(event: Event) -> NormCall | None:
     if event.kind not in ("scale", "shift"):
         return None
     constant = torch.as_tensor(event.payload).detach()
-    return NormCall("affine", constant, None, 0.0) if event.kind == "scale" else NormCall("affine", None, constant, 0.0)
+    return (
+        NormCall("affine", constant, None, 0.0)
+        if event.kind == "scale"
+        else NormCall("affine", None, constant, 0.0)
+    )
 
 
-def _path(trace: Trace, consumers: dict[int, list[Event]], start: int, goal: int) -> tuple[list[Event], bool]:
+def _path(
+    trace: Trace, consumers: dict[int, list[Event]], start: int, goal: int
+) -> tuple[list[Event], bool]:
     """Depth first, norms before sums; the path to `goal`, else the one that passes most sums."""
     best: list[Event] = []
     stack: list[tuple[int, list[Event]]] = [(start, [])]

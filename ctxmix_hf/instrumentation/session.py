@@ -6,21 +6,63 @@ context variable wakes them: inert they cost a dictionary look-up, in other thre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import difflib
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
-from ctxmix_hf.errors import NotATransformersModelError, NotInstrumentedError, UnsupportedModelError
-from ctxmix_hf.instrumentation.injection import Injection
+from ctxmix_hf.errors import (
+    CtxmixWarning,
+    NotATransformersModelError,
+    NotInstrumentedError,
+    OptionError,
+    UnsupportedModelError,
+)
+from ctxmix_hf.instrumentation.awake import ACTIVE
 from ctxmix_hf.instrumentation.overrides import REFUSED, Span, span_of
-from ctxmix_hf.instrumentation.recorder import ACTIVE, Recorder
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.tokens import Tokens, numbered, read_tokens
+
+
+class Listener(Protocol):
+    """Who the hooks of an awake model report to: a recorder, an injection, a probe, a ledger's start."""
+
+    owner: Instrumentation
+
+    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> Any: ...
+    def leave(self, name: str, output: Any) -> Any: ...
+    def module(self, module: nn.Module, x: Tensor, y: Tensor) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is known of one layer's program."""
+
+    feed_forward: bool = False  # its feed-forward reproduces what the model computed
+    refused: str = ""  # why its parts are no parts
+    mixing: str = ""  # what moves information between tokens beside the attention
+    before: str = ""  # the same of what stands between the layer below and this one
+
+
+@dataclass(frozen=True)
+class LayerStack:
+    """The layers of a model as a recorded call found them: enough to follow another call without recording it."""
+
+    names: tuple[str, ...]  # in call order
+    order: str  # of the hidden states inside a layer
+    entering: str | None  # and between layers
+    causal: bool
+
+    @classmethod
+    def of(cls, record: ModelRecord) -> LayerStack:
+        layout = record.replay.layout
+        entering = layout.order_of(record.layers[0].replay.recorded.hidden)  # type: ignore[union-attr]
+        return cls(record.replay.names, layout.order, entering, record.causal)
 
 
 @dataclass
@@ -29,47 +71,85 @@ class Instrumentation:
 
     family: str
     dtype: torch.dtype
-    proofs: dict[int, bool] = field(default_factory=dict)  # layers whose parts were proved to add up; True: and their feed-forward
-    scalings: dict[int, float | None] = field(default_factory=dict)  # layer index -> proved attention scaling
-    replicas: dict[str, bool] = field(default_factory=dict)  # layer name -> replay in replicas is exact
+    # (layer index, signature of the program that ran) -> what is known of it
+    proofs: dict[tuple[int, int], Proof] = field(default_factory=dict)
+    scalings: dict[tuple[int, int], float | None] = field(
+        default_factory=dict
+    )  # the attention's proved scaling
+    replicas: dict[Any, bool] = field(
+        default_factory=dict
+    )  # (layer name, shape) -> replay in replicas is exact
+    compiled: set[str] = field(
+        default_factory=set
+    )  # activation modules whose operations the tap cannot see
+    warned: set[str] = field(default_factory=set)
     tokenizer: Any = None
     source: str | None = None  # where the model came from
+    revision: str | None = None  # the commit its weights came from, where it is known
     spans: bool = False  # layers are spans between modules, not modules
     root: nn.Module | None = None  # where the layers are
+    stack: LayerStack | None = None  # once recorded
     embeddings: nn.Module | None = None  # the embedding norm, found in the first recorded call
+    random: dict[str, int] = field(
+        default_factory=dict
+    )  # weights that no checkpoint held -> their version when they were drawn
 
     def read_tokens(self, record: ModelRecord) -> list[Tokens]:
         """Names for the record's tokens: pieces where a tokenizer is known or lies beside the model, else numbers."""
+        if record.patches is not None:  # shuffled: 0 is the class token, patch p is p + 1
+            return [Tokens(("0", *(str(p + 1) for p in row))) for row in record.patches.tolist()]
         if record.input_ids is None:
-            return [numbered(record.mask.shape[1]) for _ in range(len(record.mask))]
+            return [
+                numbered(record.mask.shape[1], first=class_tokens(self.root))
+                for _ in range(len(record.mask))
+            ]
         tokenizer = self.load_tokenizer()
         ids = record.input_ids.tolist()
-        return read_tokens(ids, tokenizer) if tokenizer is not None else [Tokens(tuple(map(str, row))) for row in ids]
+        return (
+            read_tokens(ids, tokenizer)
+            if tokenizer is not None
+            else [Tokens(tuple(map(str, row))) for row in ids]
+        )
 
     def load_tokenizer(self) -> Any:
         """The tokenizer given to `instrument`, or the one beside the weights if it is on this machine."""
         if self.tokenizer is None and self.source:
             try:
                 self.tokenizer = AutoTokenizer.from_pretrained(self.source, local_files_only=True)
-            except (OSError, ValueError, ImportError, KeyError, AttributeError):
+            except (OSError, ValueError, ImportError, KeyError, AttributeError, TypeError):
                 self.source = None  # none there: do not look again
         return self.tokenizer
 
     def remember_embeddings(self, norm: nn.Module | None) -> None:
-        """Install the one hook that can only be placed once a forward has shown where the embedding norm is."""
-        if norm is not None and not any(isinstance(h, StartAtNorm) for h in norm._forward_pre_hooks.values()):
-            norm.register_forward_pre_hook(StartAtNorm(self))
-            norm.register_forward_hook(StartAfterNorm(self))
+        """Install the hooks that can only be placed once a forward has shown where the embedding norm is."""
+        if norm is not None:
+            if not any(
+                isinstance(h, StartAtNorm) and h.owner is self
+                for h in norm._forward_pre_hooks.values()
+            ):
+                norm.register_forward_pre_hook(StartAtNorm(self))
+            if not any(
+                isinstance(h, StartAfterNorm) and h.owner is self
+                for h in norm._forward_hooks.values()
+            ):
+                norm.register_forward_hook(StartAfterNorm(self))
         self.embeddings = norm
 
-    @contextmanager
-    def asleep(self) -> Iterator[None]:
-        """Hooks stay inert inside, also within a recorded call."""
-        token = ACTIVE.set(None)
-        try:
-            yield
-        finally:
-            ACTIVE.reset(token)
+    def warn(self, record: ModelRecord) -> None:
+        """Say once what makes maps of this model approximate."""
+        why = record.approximate("attention")
+        if why and why not in self.warned:
+            self.warned.add(why)
+            warnings.warn(
+                f"Maps of this {self.family} model are approximate: {why}, which no map shows. "
+                "hta, gradients and blank_out include it.",
+                ApproximateWarning,
+                stacklevel=5,
+            )
+
+
+class ApproximateWarning(CtxmixWarning):
+    """Something beside the attention moves information between tokens."""
 
 
 class _Hook:
@@ -78,7 +158,7 @@ class _Hook:
     def __init__(self, owner: Instrumentation) -> None:
         self.owner = owner
 
-    def active(self) -> Recorder | Injection | None:
+    def active(self) -> Listener | None:
         """What wakes this hook in the running thread, if anything does."""
         if torch.compiler.is_compiling():
             return None
@@ -111,7 +191,12 @@ class SeeModule(_Hook):
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
         active = self.active()
-        if active is None or len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+        if (
+            active is None
+            or len(args) != 1
+            or not isinstance(args[0], Tensor)
+            or not isinstance(output, Tensor)
+        ):
             return None
         return active.module(module, args[0], output)
 
@@ -120,8 +205,8 @@ class StartAtNorm(_Hook):
     """Puts another sum of embeddings before the embedding norm."""
 
     def __call__(self, module: nn.Module, args: Any) -> Any:
-        active = self.active()
-        altered = active.embedding_sum() if isinstance(active, Injection) else None
+        injects = getattr(self.active(), "before_embedding_norm", None)  # an `Injection` does
+        altered = None if injects is None else injects()
         return None if altered is None else (altered.to(args[0].dtype), *args[1:])
 
 
@@ -129,31 +214,68 @@ class StartAfterNorm(_Hook):
     """Puts another e^0 behind the embedding norm, for families whose first layer has no module to enter."""
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
-        active = self.active()
-        return active.first_hidden(output) if isinstance(active, Injection) else None
+        injects = getattr(self.active(), "after_embedding_norm", None)
+        return None if injects is None else injects(output)
 
 
 # Their torch functions tell the tap everything already.
 _TOLD_BY_TAP = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.Dropout, nn.Identity)
 
 
-def attach(model: nn.Module, before: Any, after: Any) -> None:
-    """Add all hooks. `before` and `after` are the top-level hooks (the request and the extended output)."""
+def attach(
+    model: nn.Module,
+    owner: Instrumentation,
+    call: Any,
+    declared: list[tuple[str, nn.Module]] | None = None,
+) -> None:
+    """Add all hooks, then `call`, which stands around every call of the model from now on.
+
+    `declared` are the layers the user named; without them the members of module lists are watched.
+    """
     base = base_model(model)
-    owner = before.owner
     root = owner.root = encoder_of(base)
-    span = span_of(base)
+    span = span_of(base) if declared is None else None
     for module in root.modules():
         if not any(True for _ in module.children()) and not isinstance(module, _TOLD_BY_TAP):
             module.register_forward_hook(SeeModule(owner))
     if span is not None:
         _attach_span(base, span, owner)
     else:
-        for name, module in _layer_candidates(root):
+        for name, module in _layer_candidates(root) if declared is None else declared:
             module.register_forward_pre_hook(EnterLayer(owner, name), with_kwargs=True)
             module.register_forward_hook(LeaveLayer(owner, name))
-    model.register_forward_pre_hook(before, with_kwargs=True)
-    model.register_forward_hook(after, with_kwargs=True, always_call=True)
+    model.__dict__["_call_impl"] = call
+
+
+def declared_layers(
+    base: PreTrainedModel, layers: Iterable[str | nn.Module]
+) -> list[tuple[str, nn.Module]]:
+    """The layers a user names: dotted names (of the model or of its encoder) or modules, each proved to be there."""
+    root = encoder_of(base)
+    inside = dict(root.named_modules())
+    by_module = {id(module): name for name, module in inside.items()}
+    known = {**dict(base.named_modules()), **inside}
+    found: list[tuple[str, nn.Module]] = []
+    if isinstance(layers, str | nn.Module):
+        layers = [layers]
+    for layer in layers:
+        module = layer if isinstance(layer, nn.Module) else known.get(str(layer))
+        if module is None:
+            near = difflib.get_close_matches(str(layer), list(known), n=3, cutoff=0.4)
+            hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+            raise OptionError(f"layers: {type(base).__name__} has no module {layer!r}.{hint}")
+        name = by_module.get(id(module), "")
+        if not name:
+            raise OptionError(
+                f"layers: this {type(module).__name__} is not inside {type(root).__name__}, "
+                "where the layers are: name modules of its encoder."
+            )
+        if any(other is module for _, other in found):
+            raise OptionError(f"layers: {name!r} is named twice; name every layer once.")
+        found.append((name, module))
+    if not found:
+        raise OptionError("layers: name at least one module, or leave it out.")
+    return found
 
 
 def _layer_candidates(root: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -183,11 +305,19 @@ def _attach_span(base: PreTrainedModel, span: Span, owner: Instrumentation) -> N
     owner.spans = True
 
 
-def detach(model: nn.Module) -> None:
-    """Remove every hook of ours, also from a copy or an unpickled model."""
+def detach(model: nn.Module, owner: Instrumentation) -> None:
+    """Remove the hooks of `owner`, and those only: models can share a module (openai-gpt's and
+    xlm's activations are one object for all).
+
+    What stands around the call goes last, so that a removal that was interrupted can be repeated.
+    """
     for module in model.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, hook in hooks.items() if isinstance(hook, _Hook)]:
+            for key in [
+                key
+                for key, hook in hooks.items()
+                if isinstance(hook, _Hook) and hook.owner is owner
+            ]:
                 del hooks[key]
                 for extra in (
                     module._forward_pre_hooks_with_kwargs,
@@ -195,25 +325,39 @@ def detach(model: nn.Module) -> None:
                     module._forward_hooks_always_called,
                 ):
                     extra.pop(key, None)
+    model.__dict__.pop("_call_impl", None)
 
 
 def instrumentation_of(model: nn.Module) -> Instrumentation | None:
     """The instrumentation of this model, or None."""
-    model = getattr(model, "_orig_mod", model)
-    hooks = getattr(model, "_forward_pre_hooks", {}).values()
-    return next((h.owner for h in hooks if isinstance(h, _Hook) and not isinstance(h, EnterLayer)), None)
+    model = unwrapped(model)
+    call = getattr(model, "__dict__", {}).get("_call_impl")
+    return None if call is None else call.owner  # type: ignore[no-any-return]
 
 
 def require_instrumentation(model: nn.Module) -> Instrumentation:
     owner = instrumentation_of(model)
     if owner is None:
-        raise NotInstrumentedError("This model is not instrumented: call ctxmix_hf.instrumentation(model) first.")
+        raise NotInstrumentedError(
+            "This model is not instrumented: call ctxmix_hf.instrument(model) first."
+        )
     return owner
+
+
+def unwrapped(model: Any) -> Any:
+    """What holds the instrumentation: a compiled module's original, the transformers model inside
+    one of sentence-transformers.
+    """
+    model = getattr(model, "_orig_mod", model)
+    held = (
+        None if isinstance(model, PreTrainedModel) else getattr(model, "transformers_model", None)
+    )
+    return held if isinstance(held, PreTrainedModel) else model
 
 
 def base_model(model: Any) -> PreTrainedModel:
     """The transformers model inside what the user gave: itself, a PEFT wrapper's base, a compiled module's original."""
-    model = getattr(model, "_orig_mod", model)
+    model = unwrapped(model)
     unwrap = getattr(model, "get_base_model", None)
     base = unwrap() if callable(unwrap) and not isinstance(model, PreTrainedModel) else model
     if not isinstance(base, PreTrainedModel):
@@ -227,19 +371,33 @@ def base_model(model: Any) -> PreTrainedModel:
 def encoder_of(base: PreTrainedModel) -> nn.Module:
     """Where the layers are looked for: the encoder of an encoder-decoder, else the whole model."""
     if getattr(base.config, "is_encoder_decoder", False):
-        encoder = base.get_encoder() if hasattr(base, "get_encoder") else None
+        holders: tuple[Any, ...] = (base, base.base_model)
+        encoder = next(
+            (holder.get_encoder() for holder in holders if hasattr(holder, "get_encoder")), None
+        )
         if isinstance(encoder, nn.Module):
             return encoder
     return base
 
 
-def check_family(base: PreTrainedModel) -> None:
+def class_tokens(root: nn.Module | None) -> tuple[str, ...]:
+    """What stands before the patches of an image or the frames of a sound: a learned class token,
+    where the model has one.
+    """
+    names = ("cls_token", "class_embedding", "class_token")
+    learned = root is not None and any(
+        name.rpartition(".")[2] in names for name, _ in root.named_parameters()
+    )
+    return ("[CLS]",) if learned else ()
+
+
+def check_family(base: PreTrainedModel, declared: bool = False) -> None:
     """Families whose attention is known not to be a softmax over the whole sequence are refused before any change."""
     reason = REFUSED.get(base.config.model_type)
     if reason is not None and reason.applies(base.config):
         raise UnsupportedModelError(f"{base.config.model_type} cannot be decomposed: {reason.text}")
-    if span_of(base) is None and not _layer_candidates(encoder_of(base)):
+    if not declared and span_of(base) is None and not _layer_candidates(encoder_of(base)):
         raise UnsupportedModelError(
-            f"{base.config.model_type}: no list of layers was found in {type(base).__name__}; declare where its layers "
-            "start and end in ctxmix_hf/instrumentation/overrides.py."
+            f"{base.config.model_type}: no list of layers was found in {type(base).__name__}. "
+            "Name its layers: instrument(model, layers=['block_1', 'block_2', ...])."
         )

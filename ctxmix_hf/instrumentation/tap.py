@@ -15,22 +15,32 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ctxmix_hf.instrumentation.fused import multi_head_parts, repeat_heads, sdpa_probabilities
+from ctxmix_hf.algebra.rows import BlockAttention, scale_of
+from ctxmix_hf.instrumentation.fused import (
+    multi_head_parts,
+    repeat_heads,
+    sdpa_probabilities,
+    widened,
+)
 from ctxmix_hf.instrumentation.norms import NormCall
 from ctxmix_hf.instrumentation.trace import (
     ACTIVATION,
     ADD,
     ALIAS,
     DIVIDE,
+    FACTORY,
     IN_PLACE,
     KEEPS_PROBABILITIES,
     MULTIPLY,
+    SUBTRACT,
     AttentionProduct,
     LinearCall,
     Trace,
 )
 
-Edit = Callable[[AttentionProduct], Tensor]  # an attention product -> the values to use instead
+Edit = Callable[
+    [AttentionProduct], Tensor
+]  # an attention product -> the values (or the context) to use instead
 
 
 class Tap(TorchFunctionMode):
@@ -40,12 +50,33 @@ class Tap(TorchFunctionMode):
         super().__init__()
         self.trace: Trace | None = None
         self.edit: Edit | None = None
+        self.replace: Edit | None = None
         self.on_attention = on_attention
+        self.defer_from: int | None = None  # tokens from which probabilities are left for later
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        handler = HANDLERS.get(getattr(func, "__name__", "")) if self.trace is not None else None
+        kwargs, trace = kwargs or {}, self.trace
+        if trace is None:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        first = args[0] if args else None
+        if (
+            name in FACTORY or (isinstance(first, Tensor) and trace.of_model(first))
+        ) and trace.of_model([*args, *kwargs.values()]):
+            result = func(*args, **kwargs)
+            if name not in VIEWS:
+                trace.derived(result)
+            elif isinstance(result, Tensor):
+                trace.view_of_constant(result, first)
+            return result
+        if name.endswith("_") and isinstance(first, Tensor):  # in place, __setitem__ among them
+            trace.written_to(first)
+        handler = HANDLERS.get(name)
         return func(*args, **kwargs) if handler is None else handler(self, func, args, kwargs)
+
+    def context(self, product: AttentionProduct) -> Tensor:
+        """The product as the model computed it, or what an experiment puts in its place."""
+        return product.context if self.replace is None else self.replace(product)
 
     def saw(self, product: AttentionProduct) -> None:
         assert self.trace is not None
@@ -59,11 +90,15 @@ def _hidden_like(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() in (2, 3) and value.is_floating_point()
 
 
-def _run(trace: Trace, func: Any, args: Any, kwargs: Any) -> tuple[tuple[int | None, int | None], Any, Any]:
+def _run(
+    trace: Trace, func: Any, args: Any, kwargs: Any
+) -> tuple[tuple[int | None, int | None], Any, Any]:
     """Run `func` and give (nodes of the first two operands, their values, result), minding in-place functions."""
     operands = (*args[:2], kwargs.get("other"))[:2] if len(args) < 2 else args[:2]
     in_place = func.__name__ in IN_PLACE and isinstance(operands[0], Tensor)
-    first = trace.before_in_place(operands[0]) if in_place and _tracked(trace, operands[0]) else None
+    first = (
+        trace.before_in_place(operands[0]) if in_place and _tracked(trace, operands[0]) else None
+    )
     result = func(*args, **kwargs)
     if first is not None:
         trace.after_in_place(result)
@@ -82,8 +117,10 @@ def _node(trace: Trace, value: Any) -> int | None:
 def _alias(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     result = func(*args, **kwargs)
     trace = tap.trace
-    if trace is not None and isinstance(result, Tensor) and trace.constant(args[0]):
-        trace.view_of_constant(result)
+    if (
+        trace is not None and isinstance(result, Tensor) and trace.constant(args[0])
+    ):  # a bias laid out like the stream
+        trace.view_of_constant(result, args[0])
     source = trace.known(args[0]) if trace is not None and args else None
     if trace is None or source is None:
         return result
@@ -105,7 +142,9 @@ def _attribute(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _still_probabilities(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     result = func(*args, **kwargs)
-    if tap.trace is not None and any(tap.trace.known(arg) in tap.trace.probabilities for arg in args):
+    if tap.trace is not None and any(
+        tap.trace.known(arg) in tap.trace.probabilities for arg in args
+    ):
         tap.trace.probabilities.add(tap.trace.node(result))
     return result
 
@@ -122,6 +161,18 @@ def _add(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
         trace.add("shift", (right,), out, a)
     elif left is not None and right is not None and kwargs.get("alpha", 1) == 1:
         trace.add("add", (left, right), out)
+    return result
+
+
+def _subtract(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+    """`x - constant` is a shift; a difference of two streams carries neither unharmed."""
+    trace = tap.trace
+    if trace is None or not any(_hidden_like(arg) for arg in args):
+        return func(*args, **kwargs)
+    (left, _), (_, b), result = _run(trace, func, args, kwargs)
+    out = trace.node(result)
+    if trace.constant(b) and left is not None:
+        trace.add("shift", (left,), out, -b)
     return result
 
 
@@ -151,7 +202,9 @@ def _linear(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
         weight = args[1] if len(args) > 1 else kwargs["weight"]
         x = args[0] if args else kwargs["input"]
         _saw_linear(tap.trace, x, result, LinearCall(weight, bias))
-    elif tap.trace is not None and len(args) == 3 and tap.trace.constant(args[2]):  # addmm(bias, x, weight)
+    elif (
+        tap.trace is not None and len(args) == 3 and tap.trace.constant(args[2])
+    ):  # addmm(bias, x, weight)
         _saw_linear(tap.trace, args[1], result, LinearCall(args[2].mT, args[0]))
     return result
 
@@ -175,8 +228,16 @@ def _norm(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     if tap.trace is not None:
         rest = ["weight", "bias", "eps"] if func.__name__ == "layer_norm" else ["weight", "eps"]
         names = ["input", "normalized_shape", *rest]
-        call = {"weight": None, "bias": None, "eps": None, **dict(zip(names, args, strict=False)), **kwargs}
-        eps = torch.finfo(result.dtype).eps if call["eps"] is None else call["eps"]  # rms_norm's own default
+        call = {
+            "weight": None,
+            "bias": None,
+            "eps": None,
+            **dict(zip(names, args, strict=False)),
+            **kwargs,
+        }
+        eps = (
+            torch.finfo(result.dtype).eps if call["eps"] is None else call["eps"]
+        )  # rms_norm's own default
         if func.__name__ == "layer_norm" and call["eps"] is None:
             eps = 1e-5
         kind: Any = "layer" if func.__name__ == "layer_norm" else "rms"
@@ -190,7 +251,35 @@ def _activation(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     source = tap.trace.known(args[0]) if tap.trace is not None else None
     if tap.trace is not None and source is not None and result is not args[0]:
         rest = args[1:]
-        tap.trace.add("activation", (source,), tap.trace.node(result), lambda x: func(x, *rest, **kwargs))
+        tap.trace.add(
+            "activation", (source,), tap.trace.node(result), lambda x: func(x, *rest, **kwargs)
+        )
+    return result
+
+
+def _clamp(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+    """A guard against overflow that had nothing to do (T5 in float16) carries the stream unharmed."""
+    result = func(*args, **kwargs)
+    if (
+        tap.trace is not None
+        and result is not args[0]
+        and tap.trace.known(args[0]) is not None
+        and torch.equal(result, args[0])
+    ):
+        tap.trace.add("alias", (tap.trace.node(args[0]),), tap.trace.node(result))
+    return result
+
+
+def _cat(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+    """Joined to nothing (an empty cache of keys and values) it is still the same tensor."""
+    result = func(*args, **kwargs)
+    parts = [
+        t
+        for t in (args[0] if args else kwargs.get("tensors", ()))
+        if isinstance(t, Tensor) and t.numel()
+    ]
+    if tap.trace is not None and len(parts) == 1 and tap.trace.known(parts[0]) is not None:
+        tap.trace.add("alias", (tap.trace.node(parts[0]),), tap.trace.node(result))
     return result
 
 
@@ -209,9 +298,13 @@ def _matmul(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     if trace.known(probabilities) in trace.probabilities:
         return _product(tap, lambda v: func(probabilities, v), probabilities, values, None)
     result = func(*args, **kwargs)
-    if trace.known(probabilities) is not None and trace.known(values) is not None and result.dim() >= 3:
+    if (
+        trace.known(probabilities) is not None
+        and trace.known(values) is not None
+        and result.dim() >= 3
+    ):
         trace.add("scores", (trace.node(probabilities), trace.node(values)), trace.node(result))
-    if trace.constant(values) and values.dim() == 2:
+    if isinstance(values, Tensor) and trace.of_model(values) and values.dim() == 2:
         _saw_linear(trace, probabilities, result, LinearCall(values.mT, None))
     return result
 
@@ -246,10 +339,12 @@ def _saw_einsum(trace: Trace, equation: str, x: Tensor, weight: Tensor, result: 
         _saw_linear(trace, x, result, LinearCall(weight.permute(order).reshape(size, -1), None))
 
 
-def _product(tap: Tap, run: Callable[[Tensor], Tensor], a: Tensor, values: Tensor, equation: str | None) -> Tensor:
+def _product(
+    tap: Tap, run: Callable[[Tensor], Tensor], a: Tensor, values: Tensor, equation: str | None
+) -> Tensor:
     if tap.edit is not None:
         values = tap.edit(AttentionProduct(a, values, values, equation, "eager"))
-    context = run(values)
+    context = tap.context(AttentionProduct(a, values, run(values), equation, "eager"))
     tap.saw(AttentionProduct(a, values, context, equation, "eager"))
     return context
 
@@ -259,17 +354,49 @@ def _sdpa(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     call = {**dict(zip(names, args, strict=False)), **kwargs}
-    with torch.set_grad_enabled(torch.is_grad_enabled() and call["query"].requires_grad):
-        probabilities, values = sdpa_probabilities(**call)
+    deferred = _deferred(tap, call)
+    if deferred is not None:
+        probabilities = torch.empty(deferred.shape, dtype=deferred.dtype, device="meta")
+        values = repeat_heads(call["value"], call["query"])
+    else:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and call["query"].requires_grad):
+            probabilities, values = sdpa_probabilities(**call)
     if tap.edit is not None:
-        call["value"] = values = tap.edit(AttentionProduct(probabilities, values, values, None, "sdpa"))
+        call["value"] = values = tap.edit(
+            AttentionProduct(probabilities, values, values, None, "sdpa")
+        )
         call["key"] = repeat_heads(call["key"], call["query"])
-    context = func(**call)
+    context = tap.context(AttentionProduct(probabilities, values, func(**call), None, "sdpa"))
     trace = tap.trace
-    trace.add("scores", (trace.node(call["query"]), trace.node(call["key"].mT)), trace.node(probabilities))
+    trace.add(
+        "scores", (trace.node(call["query"]), trace.node(call["key"].mT)), trace.node(probabilities)
+    )
     trace.add("alias", (trace.node(call["key"]),), trace.events[-1].inputs[1])
-    tap.saw(AttentionProduct(probabilities, values, context, None, "sdpa"))
+    if values is not call["value"]:  # grouped queries: the same value heads, repeated
+        trace.add("alias", (trace.node(call["value"]),), trace.node(values))
+    tap.saw(AttentionProduct(probabilities, values, context, None, "sdpa", deferred))
     return context
+
+
+def _deferred(tap: Tap, call: dict[str, Any]) -> BlockAttention | None:
+    """Where nobody needs whole maps of a long input: what makes their rows later."""
+    query, key = call["query"], call["key"]
+    if (
+        tap.defer_from is None
+        or tap.edit is not None
+        or query.dim() != 4
+        or query.shape[2] != key.shape[2]
+        or query.shape[2] < tap.defer_from
+    ):
+        return None
+    return BlockAttention(
+        query.detach(),
+        key.detach(),
+        call.get("attn_mask"),
+        bool(call.get("is_causal")),
+        scale_of(query, call.get("scale")),
+        widened(query.dtype),
+    )
 
 
 def _multi_head(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
@@ -281,26 +408,32 @@ def _multi_head(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     values, output = block.values, result[0]
     if tap.edit is not None:
         values = tap.edit(AttentionProduct(block.probabilities, values, values, None, "sdpa"))
-    context = block.probabilities @ values
+    context = tap.context(
+        AttentionProduct(block.probabilities, values, block.probabilities @ values, None, "sdpa")
+    )
     tap.saw(AttentionProduct(block.probabilities, values, context, None, "sdpa"))
     merged = context.permute(2, 0, 1, 3).flatten(2)  # [T, B, H*E], this function's own layout
-    if tap.edit is not None:
+    if tap.edit is not None or tap.replace is not None:
         output = torch.nn.functional.linear(merged, block.projection, block.projection_bias)
     tap.trace.add("alias", (tap.trace.node(context),), tap.trace.node(merged))
     _saw_linear(tap.trace, merged, output, LinearCall(block.projection, block.projection_bias))
     return (output, *result[1:])
 
 
+VIEWS = ALIAS | {"__get__"}
 HANDLERS: dict[str, Callable[[Tap, Any, Any, Any], Any]] = {
     **dict.fromkeys(ALIAS, _alias),
     **dict.fromkeys(KEEPS_PROBABILITIES, _still_probabilities),
     **dict.fromkeys(ADD, _add),
+    **dict.fromkeys(SUBTRACT, _subtract),
     **dict.fromkeys(MULTIPLY | DIVIDE, _scale),
     **dict.fromkeys(ACTIVATION, _activation),
     **dict.fromkeys(("linear", "addmm"), _linear),
     **dict.fromkeys(("matmul", "__matmul__", "bmm"), _matmul),
     **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
     "__get__": _attribute,
+    "cat": _cat,
+    "clamp": _clamp,
     "conv1d": _conv1d,
     "einsum": _einsum,
     "softmax": _softmax,

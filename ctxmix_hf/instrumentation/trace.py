@@ -7,11 +7,13 @@ is left out on purpose: an operation that is not in the graph breaks a path, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ctxmix_hf.algebra.rows import BlockAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,28 @@ class AttentionProduct:
     context: Tensor
     equation: str | None
     path: str  # "sdpa" or "eager"
+    deferred: BlockAttention | None = (
+        None  # makes rows of `probabilities`, which then hold no numbers
+    )
+
+    def with_context(self, context: Tensor) -> AttentionProduct:
+        return replace(self, context=context)
+
+    def on_tokens(self, chosen: Tensor) -> Tensor:
+        """`chosen` `[B, T]` laid out to broadcast over the context."""
+        batch = chosen.shape[0]
+        if self.equation is None:
+            if self.context.dim() == 4:
+                return chosen[:, None, :, None]
+            return chosen.repeat_interleave(self.context.shape[0] // batch, dim=0)[..., None]
+        inputs, out = self.equation.split("->")
+        a, v = inputs.split(",")
+        target = next(c for c in a if c not in v)
+        common = [c for c in a if c in v and c in out]
+        sizes = dict(zip(out, self.context.shape, strict=True))
+        example = common[0] if sizes[common[0]] == batch else common[1]
+        shape = [batch if c == example else chosen.shape[1] if c == target else 1 for c in out]
+        return (chosen if out.index(example) < out.index(target) else chosen.mT).reshape(shape)
 
 
 @dataclass
@@ -46,8 +70,13 @@ class Trace:
     events: list[Event] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     _nodes: dict[int, int] = field(default_factory=dict)
-    probabilities: set[int] = field(default_factory=set)  # nodes that are a softmax, or still are one
-    _constants: dict[int, Tensor] = field(default_factory=dict)  # views of parameters
+    probabilities: set[int] = field(
+        default_factory=set
+    )  # nodes that are a softmax, or still are one
+    _constants: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # views of parameters, and what is computed from parameters alone
+    _derived: set[int] = field(default_factory=set)  # those of them that are computed, not viewed
 
     def node(self, tensor: Tensor) -> int:
         """The number of this tensor; a tensor object keeps its number while the trace lives."""
@@ -79,10 +108,45 @@ class Trace:
         """Does this operand belong to the model (a parameter, a view of one, a number) rather than to the input?"""
         if not isinstance(value, Tensor):
             return isinstance(value, int | float)
-        return isinstance(value, nn.Parameter) or value.dim() == 0 or id(value) in self._constants
+        if value.dim() == 0 or isinstance(value, nn.Parameter):
+            return True
+        if (
+            id(value) in self._derived
+        ):  # a factor or shift per coordinate; tables over tokens are not
+            return value.numel() in (1, value.shape[-1])
+        return id(value) in self._constants
 
-    def view_of_constant(self, value: Tensor) -> None:
+    def of_model(self, value: Any) -> bool:
+        """A parameter, or anything computed from parameters and numbers alone (the weights of DoRA and AdaLoRA)."""
+        if isinstance(value, list | tuple):
+            return all(self.of_model(item) for item in value)
+        return (
+            not isinstance(value, Tensor)
+            or isinstance(value, nn.Parameter)
+            or id(value) in self._constants
+        )
+
+    def view_of_constant(self, value: Tensor, of: Tensor | None = None) -> None:
         self._constants[id(value)] = value
+        if of is not None and id(of) in self._derived:
+            self._derived.add(id(value))
+
+    def derived(self, value: Any) -> None:
+        """`value` was computed from the model's parameters alone."""
+        if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+            self._constants[id(value)] = value
+            self._derived.add(id(value))
+
+    def written_to(self, value: Any) -> None:
+        """Something of the input was written into a constant: it is none any more."""
+        self._constants.pop(id(value), None)
+        self._derived.discard(id(value))
+
+    def signature(self, start: int = 0) -> int:
+        """Which program ran: kinds of operations and how they are wired, whatever the numbers."""
+        return hash(
+            tuple((event.kind, event.inputs, event.output) for event in self.events[start:])
+        )
 
     def attentions(self, start: int = 0) -> list[Event]:
         return [event for event in self.events[start:] if event.kind == "attention"]
@@ -105,18 +169,24 @@ class LinearCall:
 
 
 # Which torch functions are which kind. Keyed by name: `a + b`, torch.add and Tensor.add arrive under few names.
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-ALIAS = _names(
+ALIAS = names(
     """view reshape transpose permute contiguous flatten unflatten squeeze unsqueeze to type type_as float double half
     bfloat16 clone expand expand_as __getitem__ dropout swapaxes swapdims movedim narrow select view_as chunk split
     unbind tensor_split"""
 )
-KEEPS_PROBABILITIES = _names("masked_fill masked_fill_ nan_to_num where dropout_")
-ADD = _names("add __add__ __radd__ add_ __iadd__")
-DIVIDE = _names("div true_divide __truediv__ div_ __itruediv__ divide")
-MULTIPLY = _names("mul multiply __mul__ __rmul__ mul_ __imul__")
-IN_PLACE = _names("add_ __iadd__ mul_ __imul__ div_ __itruediv__ masked_fill_ dropout_")
-ACTIVATION = _names("gelu relu relu_ silu tanh sigmoid leaky_relu elu celu mish hardtanh softplus relu6 hardswish")
+KEEPS_PROBABILITIES = names("masked_fill masked_fill_ nan_to_num where dropout_")
+ADD = names("add __add__ __radd__ add_ __iadd__")
+DIVIDE = names("div true_divide __truediv__ div_ __itruediv__ divide")
+MULTIPLY = names("mul multiply __mul__ __rmul__ mul_ __imul__")
+SUBTRACT = names("sub __sub__ sub_ __isub__ subtract")
+FACTORY = names("eye ones zeros full arange tensor as_tensor")
+IN_PLACE = names(
+    "add_ __iadd__ sub_ __isub__ mul_ __imul__ div_ __itruediv__ masked_fill_ dropout_"
+)
+ACTIVATION = names(
+    "gelu relu relu_ silu tanh sigmoid leaky_relu elu celu mish hardtanh softplus relu6 hardswish"
+)

@@ -2,10 +2,25 @@
 
 from ctxmix_hf.methods.alti import Alti
 from ctxmix_hf.methods.attention import Attention, AttentionFixedResidual, AttentionTrueResidual
-from ctxmix_hf.methods.base import METHODS, About, AbstractMethod, InputMethod, LayerMethod, make_method
+from ctxmix_hf.methods.base import (
+    METHODS,
+    About,
+    AbstractMethod,
+    InputMethod,
+    LayerMethod,
+    make_method,
+)
+from ctxmix_hf.methods.decompx import Decompx
 from ctxmix_hf.methods.effective_attention import EffectiveAttention
 from ctxmix_hf.methods.hta import Hta, HtaTimesInput
-from ctxmix_hf.methods.norms import Norm, NormEncoder, NormFixedResidual, NormResidual, NormResidualNorm
+from ctxmix_hf.methods.norm_ff import NormFeedForward
+from ctxmix_hf.methods.norms import (
+    Norm,
+    NormEncoder,
+    NormFixedResidual,
+    NormResidual,
+    NormResidualNorm,
+)
 from ctxmix_hf.methods.ratios import mixing_ratios
 from ctxmix_hf.methods.value_zeroing import ValueZeroing
 
@@ -17,6 +32,7 @@ __all__ = [
     "Attention",
     "AttentionFixedResidual",
     "AttentionTrueResidual",
+    "Decompx",
     "EffectiveAttention",
     "Hta",
     "HtaTimesInput",
@@ -24,6 +40,7 @@ __all__ = [
     "LayerMethod",
     "Norm",
     "NormEncoder",
+    "NormFeedForward",
     "NormFixedResidual",
     "NormResidual",
     "NormResidualNorm",

@@ -1,4 +1,4 @@
-"""Raw attention: W, W_FIXEDRES and W_RES (METHODS.md 1, 2 and 4)."""
+"""Raw attention: W, W_FIXEDRES and W_RES (Modarressi et al. 2022, eq. 13 and 15)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Attention(LayerMethod):
 
     per_head: bool = False
 
+    by_rows = True
     rows_sum_to_one = True
     about = About(
         summary="attention weights, averaged over heads",
@@ -55,6 +56,7 @@ class AttentionFixedResidual(LayerMethod):
     residual: float = 0.5
     per_head: bool = False
 
+    by_rows = True
     rows_sum_to_one = True
     about = About(
         summary="attention with half of each token kept by the residual",
@@ -67,7 +69,8 @@ class AttentionFixedResidual(LayerMethod):
     )
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return with_residual(Attention().layer_map(layer, budget), self.residual, layer.mask)
+        weights = Attention().layer_map(layer, budget)
+        return with_residual(weights, self.residual, layer.mask, layer.offset)
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         return with_residual(layer.attention, self.residual, layer.mask) if self.per_head else None
@@ -76,8 +79,10 @@ class AttentionFixedResidual(LayerMethod):
 @METHODS.register("attention_res")
 @dataclass(frozen=True)
 class AttentionTrueResidual(LayerMethod):
-    """`diag(r) A' + diag(1 - r)`, A' the off-diagonal weights as shares, r the true mixing ratio r_ENC (W_RES)."""
+    """`diag(r) A' + diag(1 - r)`, A' the off-diagonal weights as shares, r the true mixing ratio (W_RES, eq. 14-15)."""
 
+    by_rows = True
+    reads_totals = True
     rows_sum_to_one = True
     about = About(
         summary="attention mixed with the residual in the layer's true ratio",
@@ -91,11 +96,11 @@ class AttentionTrueResidual(LayerMethod):
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         weights = Attention().layer_map(layer, budget)
-        identity = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+        identity = layer.identity()
         others = weights * (1 - identity)
         total = others.sum(dim=-1, keepdim=True)
         alone = (total == 0).squeeze(-1)  # nobody else to look at: all of it is the token's own
         ratio = mixing_ratio(layer, "norm2").masked_fill(alone, 0.0)
         shares = others / torch.where(total == 0, torch.ones_like(total), total)
-        mixed = ratio[..., None] * shares + torch.diag_embed(1 - ratio)
+        mixed = ratio[..., None] * shares + (1 - ratio)[..., None] * identity
         return mixed * layer.mask[..., None]

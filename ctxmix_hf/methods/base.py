@@ -13,7 +13,7 @@ from ctxmix_hf.errors import OptionError
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import Registry
 
-Needs = Literal["attention", "values", "block", "replay", "model"]
+Needs = Literal["attention", "values", "block", "feed_forward", "replay", "model"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,31 @@ class AbstractMethod(ABC):
     kind: ClassVar[Literal["layer", "input"]] = "layer"
     about: ClassVar[About]
     rows_sum_to_one: ClassVar[bool] = False
-    differentiable: ClassVar[bool] = True  # keeps gradients when the call asks for create_graph=True
-    rolls_out_shares: ClassVar[bool] = False  # rows are divided by their sum before they are multiplied
+    # keeps gradients when the call asks for create_graph=True
+    differentiable: ClassVar[bool] = True
+    # rows are divided by their sum before they are multiplied
+    rolls_out_shares: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False  # `layer_map` also takes `LayerRecord.rows(...)`
+    reads_totals: ClassVar[bool] = False  # compares with what the model computed, not only lengths
+    local: ClassVar[bool] = True  # a source that a row does not attend to gives it nothing
+
+    @property
+    def defers(self) -> bool:
+        """Can its maps be made row by row, from attention that nobody kept?"""
+        return self.by_rows and self.layer_by_layer and not getattr(self, "per_head", False)
+
+    @property
+    def reads_value_bias(self) -> bool:
+        """Whether a record must hold the bias of the values: it is looked for only then."""
+        return False
 
     @property
     def layer_by_layer(self) -> bool:
         """Can each layer's map be made as the layer ends, so that nothing else of it need be kept?"""
         return self.kind == "layer" and self.about.needs in ("attention", "values", "block")
+
+    def check(self, record: ModelRecord) -> None:  # noqa: B027
+        """Raise `UnsupportedMethodError` where this record has no such map, beyond what `about.needs` says."""
 
     def options(self) -> dict[str, Any]:
         """Every option with its value: part of a stored map's identity."""
@@ -58,6 +76,13 @@ class LayerMethod(AbstractMethod):
 
     def layer_notes(self, layer: LayerRecord) -> dict[str, Tensor]:
         """What else is known of this layer's map (the standard error of an estimate), stacked into `meta["notes"]`."""
+        return {
+            name: part / whole.clamp(min=1e-30)
+            for name, (part, whole) in self.note_shares(layer).items()
+        }
+
+    def note_shares(self, layer: LayerRecord) -> dict[str, tuple[Tensor, Tensor]]:
+        """Notes that are shares, as (part, whole): those of some rows can be added to those of the others."""
         return {}
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Effective attention: the weights minus their null space (Brunner et al. 2020, section 3; METHODS.md 8)."""
+"""Effective attention: the weights minus their null space (Brunner et al. 2020, eq. 9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.algebra.nullspace import project_on_range
+from ctxmix_hf.algebra.nullspace import (
+    on_range,
+    project_on_range,
+    project_on_visible_range,
+    range_basis,
+)
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord
@@ -21,42 +26,94 @@ class EffectiveAttention(LayerMethod):
 
     The part of attention that can reach the output: `A_eff V = A V`. Rows do not sum to 1, entries may be negative;
     nothing is clipped. Taken on the real tokens of each sentence, because padded values would change the null space.
-    `value_bias=False` leaves the value bias out, as Brunner's formula does.
+    `value_bias=False` leaves the value bias out, as Brunner's formula does. The null space is that
+    of all tokens, so where rows see only some of them (causal models, windows) and T exceeds the
+    head size, part of the map lies on tokens the row cannot see: `meta["notes"]["unseen_mass"]`
+    says how much. `visible_only=True` takes each row's own null space instead.
     """
 
     value_bias: bool = True
     per_head: bool = False
+    visible_only: bool = False
 
+    by_rows = True
+    local = False  # what is taken away lies on any token
     about = About(
-        "attention minus the part that cannot change the output", "Brunner et al. 2020", "A - A N N^T",
-        "one thin SVD per head", "values", "attention weights that reach the values", "residual, norms, feed-forward",
-    )  # fmt: skip
+        "attention minus the part that cannot change the output",
+        "Brunner et al. 2020",
+        "A - A N N^T",
+        "one thin SVD per head",
+        "values",
+        "attention weights that reach the values",
+        "residual, norms, feed-forward",
+    )
+
+    @property
+    def reads_value_bias(self) -> bool:
+        return not self.value_bias
+
+    @property
+    def defers(self) -> bool:
+        return super().defers and not self.visible_only
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return self._heads(layer).mean(dim=1)
+        return self._heads(layer, budget).mean(dim=1)
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
-        return self._heads(layer) if self.per_head else None
+        return self._heads(layer, budget) if self.per_head else None
 
-    def _heads(self, layer: LayerRecord) -> Tensor:
-        return layer.once(("effective", self.value_bias), lambda: self._compute(layer))  # type: ignore[no-any-return]
+    def note_shares(self, layer: LayerRecord) -> dict[str, tuple[Tensor, Tensor]]:
+        """`unseen_mass` `[B]`: the share of the map that lies on tokens the row does not attend to in any head."""
+        effective = layer.shared[self._key].abs()
+        unseen = (effective * ~_visible(layer)).sum(dim=(1, 2, 3))
+        return {"unseen_mass": (unseen, effective.sum(dim=(1, 2, 3)))}
 
-    def _compute(self, layer: LayerRecord) -> Tensor:
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return ("effective", self.value_bias, self.visible_only)
+
+    def _heads(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        return layer.once(self._key, lambda: self._compute(layer, budget))  # type: ignore[no-any-return]
+
+    def _compute(self, layer: LayerRecord, budget: Budget) -> Tensor:
+        if layer.whole is not None:
+            return self._rows(layer, layer.whole)
         values = layer.values if self.value_bias else self._without_bias(layer)
-        if bool(layer.mask.all()):
-            return project_on_range(layer.attention, values)
+        whole = bool(layer.mask.all())
         effective = torch.zeros_like(layer.attention)
         for b, real in enumerate(layer.mask):
-            index = real.nonzero().squeeze(-1)
-            block = layer.attention[b][:, index[:, None], index]
-            effective[b][:, index[:, None], index] = project_on_range(block, values[b][:, index])
+            index = slice(None) if whole else real.nonzero().squeeze(-1)
+            grid = (slice(None), *((index, index) if whole else (index[:, None], index)))  # type: ignore[index]
+            block, vectors = layer.attention[b][grid], values[b][:, index]
+            seen = _visible(layer)[b, 0][grid[1:]]
+            if self.visible_only and not bool(seen.all()):
+                effective[b][grid] = project_on_visible_range(block, vectors, seen, budget)
+            else:
+                effective[b][grid] = project_on_range(block, vectors)
         return effective
 
+    def _rows(self, layer: LayerRecord, whole: LayerRecord) -> Tensor:
+        """The same for some rows: the null space belongs to the whole layer and is found once."""
+        bases = whole.once((*self._key, "basis"), lambda: self._bases(whole))
+        effective = torch.zeros_like(layer.attention)
+        for b, (basis, full) in enumerate(bases):
+            real = layer.source_mask[b].nonzero().squeeze(-1)
+            effective[b][..., real] = on_range(layer.attention[b][..., real], basis, full)
+        return effective
+
+    def _bases(self, whole: LayerRecord) -> list[tuple[Tensor, Tensor]]:
+        values = whole.values if self.value_bias else self._without_bias(whole)
+        return [range_basis(values[b][:, real]) for b, real in enumerate(whole.mask)]
+
     def _without_bias(self, layer: LayerRecord) -> Tensor:
-        inputs = layer.attention_inputs
-        if inputs is None or inputs.value[1] is None:
+        if layer.value_bias is None:
             raise UnsupportedMethodError(
-                f"effective_attention(value_bias=False): the value projection of layer {layer.index} was not found or has "
-                "no bias; use value_bias=True."
+                f"effective_attention(value_bias=False): the value projection of {layer.title} was not "
+                "found, so its bias is unknown; use value_bias=True."
             )
-        return layer.values - inputs.value[1].view(1, layer.values.shape[1], 1, -1)
+        return layer.values - layer.value_bias
+
+
+def _visible(layer: LayerRecord) -> Tensor:
+    """`[B, 1, T, T]`: which sources a row attends to in some head."""
+    return layer.once("visible", lambda: (layer.attention > 0).any(dim=1, keepdim=True))  # type: ignore[no-any-return]

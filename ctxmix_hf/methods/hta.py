@@ -1,4 +1,4 @@
-"""Hidden Token Attribution (Brunner et al. 2020) and HTA x input (Modarressi et al. 2022), METHODS.md 7."""
+"""Hidden Token Attribution (Brunner et al. 2020, eq. 11) and HTA x input (Modarressi et al. 2022, eq. 18)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,17 @@ Forward = Callable[[Tensor], list[Tensor]]
 
 
 def jacobian_norms(
-    run: Forward, x: Tensor, mask: Tensor, *, times_input: bool, sketch: int, seed: int, budget: Budget
+    run: Forward,
+    x: Tensor,
+    mask: Tensor,
+    *,
+    times_input: bool,
+    sketch: int,
+    seed: int,
+    budget: Budget,
 ) -> tuple[Tensor, Tensor | None]:
-    """`||d out_i / d x_j||_F` (times x_j) by batched backward passes: `[outs, B, T, T]`, and its standard error if sketched.
+    """`||d out_i / d x_j||_F` (times x_j) by batched backward passes: `[outs, B, T, T]`, and its
+    standard error if sketched.
 
     Exact: one backward pass per output coordinate. Sketched: `sketch` random sign vectors u per target, since
     `E ||u^T J||^2 = ||J||_F^2` for independent signs.
@@ -35,7 +43,9 @@ def jacobian_norms(
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(0, 2, (sketch, width), generator=generator) * 2.0 - 1.0
     probes = (signs if sketch else torch.eye(width)).to(x)
-    total, square = (x.new_zeros(outs, batch, tokens, tokens, dtype=torch.float64) for _ in range(2))
+    total, square = (
+        x.new_zeros(outs, batch, tokens, tokens, dtype=torch.float64) for _ in range(2)
+    )
     each = 40 * batch * tokens * (width + tokens) * outs * x.element_size()
     pairs = [(i, r) for i in range(tokens) for r in range(rows)]
     for chunk in budget.chunks(len(pairs), each, limit=max(1, 2048 // (batch * tokens))):
@@ -48,12 +58,18 @@ def jacobian_norms(
         for o, output in enumerate(outputs):
             seeds = torch.zeros_like(output)
             rows_of = torch.tensor(targets).repeat_interleave(batch)
-            seeds[replicas, rows_of] = probes[list(chosen)].repeat_interleave(batch, dim=0).to(output.dtype)
+            seeds[replicas, rows_of] = (
+                probes[list(chosen)].repeat_interleave(batch, dim=0).to(output.dtype)
+            )
             if not output.requires_grad:
-                raise UnsupportedMethodError("hta: this model runs some of its layers without gradients, so there is no Jacobian.")
+                raise UnsupportedMethodError(
+                    "hta: this model runs some of its layers without gradients, so there is no Jacobian."
+                )
             (grad,) = torch.autograd.grad(output, leaf, seeds, retain_graph=o + 1 < outs)
             grad = grad * leaf.detach() if times_input else grad
-            lengths = grad.double().square().sum(dim=-1).unflatten(0, (copies, batch))  # [copies, B, T]
+            lengths = (
+                grad.double().square().sum(dim=-1).unflatten(0, (copies, batch))
+            )  # [copies, B, T]
             index = torch.tensor(targets)
             total[o].index_add_(1, index, lengths.transpose(0, 1))
             square[o].index_add_(1, index, lengths.square().transpose(0, 1))
@@ -62,7 +78,9 @@ def jacobian_norms(
     norms = mean.sqrt() * real
     if not sketch:
         return norms.to(x.dtype), None
-    spread = (square / sketch - mean.square()).clamp(min=0) / max(1, sketch - 1)  # variance of the mean of squares
+    spread = (square / sketch - mean.square()).clamp(min=0) / max(
+        1, sketch - 1
+    )  # variance of the mean of squares
     error = spread.sqrt() / (2 * mean.sqrt()).clamp(min=1e-30) * real
     return norms.to(x.dtype), error.to(x.dtype)
 
@@ -85,10 +103,14 @@ class HtaTimesInput(LayerMethod):
     rolls_out_shares = True
     differentiable = False
     about = About(
-        "length of the layer's Jacobian times its input", "Modarressi et al. 2022", "||J_ij diag(x_j)||_F",
-        "closed form O(T D^3 + T^2 H D^2); else T D backward passes", "replay",
-        "the whole layer, to first order", "what is not local: a derivative, not a difference",
-    )  # fmt: skip
+        "length of the layer's Jacobian times its input",
+        "Modarressi et al. 2022",
+        "||J_ij diag(x_j)||_F",
+        "closed form O(T D^3 + T^2 H D^2); else T D backward passes",
+        "replay",
+        "the whole layer, to first order",
+        "what is not local: a derivative, not a difference",
+    )
 
     def __post_init__(self) -> None:
         _check_sketch("hta_x_input", self.sketch)
@@ -99,9 +121,14 @@ class HtaTimesInput(LayerMethod):
             if exact is not None:
                 return exact * (layer.mask[:, :, None] & layer.mask[:, None, :])
         norms, error = jacobian_norms(
-            _layer_run(layer), layer.layer_input, layer.mask,
-            times_input=self.times_input, sketch=self.sketch, seed=self.seed, budget=budget,
-        )  # fmt: skip
+            _layer_run(layer),
+            layer.layer_input,
+            layer.mask,
+            times_input=self.times_input,
+            sketch=self.sketch,
+            seed=self.seed,
+            budget=budget,
+        )
         if error is not None:
             layer.shared["standard error", self] = error[0]
         return norms[0]
@@ -114,17 +141,22 @@ class HtaTimesInput(LayerMethod):
 def _layer_run(layer: LayerRecord) -> Forward:
     replay = layer.replay
     if replay is None:
-        raise UnsupportedMethodError("This record was loaded from a file: HTA needs the model, record again.")
+        raise UnsupportedMethodError(
+            "This record was loaded from a file: HTA needs the model, record again."
+        )
     if not getattr(replay, "callable", True):
-        raise UnsupportedMethodError(f"Layer {layer.index} ({layer.name}) has no module of its own to run again: hta_x_input "
-                                     "works there only in closed form, which this layer's attention does not allow.")  # fmt: skip
+        raise UnsupportedMethodError(
+            f"{layer.title} has no module of its own to run again: hta_x_input works there in closed form only, "
+            "which this layer's attention or the options do not allow."
+        )
     return lambda x: [replay.from_hidden(x)]
 
 
 @METHODS.register("hta")
 @dataclass(frozen=True)
 class Hta(InputMethod):
-    """`||d e^l_i / d x_j||_F` as shares of the row, x the sum of embeddings before their norm (Brunner 2020, eq. 4).
+    """`||d e^l_i / d x_j||_F` as shares of the row, x the sum of embeddings before their norm
+    (Brunner et al. 2020, eq. 11).
 
     Each layer's map is an aggregate through all layers below it: it is never rolled out. `with_respect_to="e0"` starts
     after the embedding norm. `sketch=k` estimates it with k random probes per target and reports its standard error.
@@ -138,10 +170,14 @@ class Hta(InputMethod):
     rows_sum_to_one = True
     differentiable = False
     about = About(
-        "length of the Jacobian from the embeddings to a hidden token", "Brunner et al. 2020",
-        "||d e^l_i / d x_j||_F, row shares", "T D backward passes (T k with sketch=k)", "model",
-        "the whole model up to layer l, to first order", "what is not local: a derivative, not a difference",
-    )  # fmt: skip
+        "length of the Jacobian from the embeddings to a hidden token",
+        "Brunner et al. 2020",
+        "||d e^l_i / d x_j||_F, row shares",
+        "T D backward passes (T k with sketch=k)",
+        "model",
+        "the whole model up to layer l, to first order",
+        "what is not local: a derivative, not a difference",
+    )
 
     def __post_init__(self) -> None:
         check_choice("hta", "with_respect_to", self.with_respect_to, ("embedding_sum", "e0"))
@@ -150,15 +186,26 @@ class Hta(InputMethod):
     def input_maps(self, record: ModelRecord, budget: Budget) -> tuple[Tensor, dict[str, Any]]:
         replay = record.replay
         if replay is None:
-            raise UnsupportedMethodError("This record was loaded from a file: HTA needs the model, record again.")
-        before_norm = self.with_respect_to == "embedding_sum" and record.embedding_sum is not None and replay.starts_at_norm
+            raise UnsupportedMethodError(
+                "This record was loaded from a file: HTA needs the model, record again."
+            )
+        before_norm = (
+            self.with_respect_to == "embedding_sum"
+            and record.embedding_sum is not None
+            and replay.starts_at_norm
+        )
         x = record.embedding_sum if before_norm else record[0].layer_input
         assert x is not None
         x = x.detach().expand(len(record.mask), -1, -1).to(record[0].layer_input.dtype)
         norms, error = jacobian_norms(
-            lambda leaf: replay.run(leaf, at=-1 if before_norm else 0).layers, x, record.mask,
-            times_input=False, sketch=self.sketch, seed=self.seed, budget=budget,
-        )  # fmt: skip
+            lambda leaf: replay.run(leaf, at=-1 if before_norm else 0).layers,
+            x,
+            record.mask,
+            times_input=False,
+            sketch=self.sketch,
+            seed=self.seed,
+            budget=budget,
+        )
         maps = norms.transpose(0, 1)
         notes: dict[str, Any] = {"with_respect_to": "embedding_sum" if before_norm else "e0"}
         total = maps.sum(dim=-1, keepdim=True).clamp(min=1e-30)

@@ -5,10 +5,10 @@ and `w_ijh = v_jh - ctx_ih`,
 
     J_ij = sum_h A_hij C_ih (Wv_h + w_ijh kappa_ih^T) N_j          (i != j; N_j the input norm's Jacobian, I without one)
 
-so `||J_ij diag(x_j)||_F^2` is a quadratic form in A that needs `K_i = C_i^T C_i`, `Z_j = N_j diag(x_j)^2 N_j^T` and inner
-products of them: O(T D^3 + T^2 H D^2), nothing of size T^2 D^2. The diagonal, with residual and query terms, is built
-as T matrices.
-"""
+so `||J_ij diag(x_j)||_F^2` is a quadratic form in A that needs `K_i = C_i^T C_i`, `Z_j = N_j
+diag(x_j)^2 N_j^T` and inner products of them: O(T D^3 + T^2 H D^2), nothing of size T^2 D^2. The
+diagonal, with residual and query terms, is built as T matrices.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -23,15 +23,31 @@ from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.records import AttentionInputs, LayerRecord, NormState
 
 
+def has_closed_form(layer: LayerRecord) -> bool:
+    """Is the layer of a form that `layer_jacobian_norms` covers?"""
+    rest = Rest.of(layer)
+    if (
+        rest is None
+        or layer.attention_inputs is None
+        or rest.feed_forward is None
+        or layer.block.branch_norm is not None
+    ):
+        return False
+    return rest.block.ffn_output_norm is None and torch.equal(
+        layer.block.residual, layer.layer_input
+    )
+
+
 def layer_jacobian_norms(layer: LayerRecord, times_input: bool, budget: Budget) -> Tensor | None:
     """`||J_ij diag(x_j)||_F` `[B, T, T]`, or None where the layer is not of a form this covers."""
     rest, inputs = Rest.of(layer), layer.attention_inputs
-    if rest is None or inputs is None or rest.feed_forward is None or layer.block.branch_norm is not None:
-        return None
-    if rest.block.ffn_output_norm is not None or not torch.equal(layer.block.residual, layer.layer_input):
+    if rest is None or inputs is None or not has_closed_form(layer):
         return None
     with torch.no_grad():
-        examples = [_Example(layer, rest, inputs, b, times_input).norms(budget) for b in range(len(layer.mask))]
+        examples = [
+            _Example(layer, rest, inputs, b, times_input).norms(budget)
+            for b in range(len(layer.mask))
+        ]
     return torch.stack(examples)
 
 
@@ -68,10 +84,13 @@ class _Example:
         self.heads = self.v.shape[0]
         norm = self.inputs.input_norm
         entered = self.x if norm is None else norm(self.x)
-        self.q, self.k = (self._split(linear(entered, *w)) for w in (self.inputs.query, self.inputs.key))
+        self.q, self.k = (
+            self._split(linear(entered, *w)) for w in (self.inputs.query, self.inputs.key)
+        )
         self.into = None if norm is None else norm_jacobian(norm, self.x)  # N_j [n, D, D]
         self.wq, self.wk, self.wv = (
-            w[0].unflatten(0, (self.heads, -1)) for w in (self.inputs.query, self.inputs.key, self.inputs.value)
+            w[0].unflatten(0, (self.heads, -1))
+            for w in (self.inputs.query, self.inputs.key, self.inputs.value)
         )  # [H, E, D]
 
     def _split(self, t: Tensor) -> Tensor:
@@ -101,9 +120,13 @@ class _Example:
             return vectors * weights
         return ((vectors @ self.into[j]) * weights) @ self.into[j].mT
 
-    def _off_diagonal(self, projected: Tensor, context: Tensor, kappa: Tensor, budget: Budget) -> Tensor:
+    def _off_diagonal(
+        self, projected: Tensor, context: Tensor, kappa: Tensor, budget: Budget
+    ) -> Tensor:
         n, heads, size = len(self.x), self.heads, self.v.shape[-1]
-        gram = (projected.mT @ projected).unflatten(1, (heads, size)).unflatten(3, (heads, size))  # K_i [n,H,E,H,E]
+        gram = (
+            (projected.mT @ projected).unflatten(1, (heads, size)).unflatten(3, (heads, size))
+        )  # K_i [n,H,E,H,E]
         gram = gram.permute(1, 3, 0, 2, 4)  # [H, H', n, E, E']
         flat = gram.flatten(3)
         squares = self.x.new_zeros(n, n)
@@ -111,11 +134,18 @@ class _Example:
         for j in range(n):
             a = self.a[:, :, j].mT  # [n, H]
             zv = self._z(wv, j)  # Wv Z_j [H*E, D]
-            s = (zv @ wv.mT).unflatten(0, (heads, size)).unflatten(2, (heads, size)).permute(0, 2, 1, 3)  # [H,H',E,E']
+            s = (
+                (zv @ wv.mT)
+                .unflatten(0, (heads, size))
+                .unflatten(2, (heads, size))
+                .permute(0, 2, 1, 3)
+            )  # [H,H',E,E']
             first = (flat @ s.flatten(2)[..., None]).squeeze(-1)  # <K_i[hh'], S_j[hh']> [H, H', n]
             w = self.v[:, j, None] - context  # [H, n, E]
             pushed = torch.einsum("hgnef,gnf->hgne", gram, w)  # K_i[hh'] w_h' [H, H', n, E]
-            values = (kappa.flatten(0, 1) @ zv.mT).unflatten(0, (n, heads)).unflatten(2, (heads, size))  # [n, H', H, E]
+            values = (
+                (kappa.flatten(0, 1) @ zv.mT).unflatten(0, (n, heads)).unflatten(2, (heads, size))
+            )  # [n, H', H, E]
             cross = torch.einsum("hgne,nghe->hgn", pushed, values)
             ww = torch.einsum("hne,hgne->hgn", w, pushed)
             kk = torch.einsum("nhd,ngd->hgn", self._z(kappa, j), kappa)

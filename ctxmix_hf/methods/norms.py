@@ -1,4 +1,4 @@
-"""The norm family: N, N_RES, N_RESLN, N_ENC and N_FIXEDRES (METHODS.md 4), one implementation.
+"""The norm family: N, N_RES, N_RESLN, N_ENC and N_FIXEDRES, one implementation.
 
 A layer's output is a sum of one vector per source token; each method is the length of those vectors at a later
 stage: after the heads are summed, after the residual, after the first norm, after the second. On pre-LN layers no norm
@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ctxmix_hf.aggregation.rollout import with_residual
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.algebra.gram import by_source, summed_norms
+from ctxmix_hf.algebra.gram import by_source, gram_rows, slices, summed_norms
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
-from ctxmix_hf.records import LayerRecord, Stage
+from ctxmix_hf.records import LayerRecord, NormState, Stage
 
 COST = "O(T^2 H^2) per layer: no [T, T, D] tensor"
 KOBAYASHI = "Kobayashi et al. 2021"
@@ -30,6 +31,7 @@ class NormMethod(LayerMethod):
 
     row_normalised: bool = False
 
+    by_rows = True
     stage: ClassVar[Stage]
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
@@ -43,19 +45,29 @@ def stage_norms(layer: LayerRecord, stage: Stage) -> Tensor:
     def compute() -> Tensor:
         parts = layer.parts(stage)
         norms = _between_tokens(layer, stage).clone()
-        norms.diagonal(dim1=-2, dim2=-1).copy_(parts.diagonal.norm(dim=-1))
+        norms.diagonal(layer.offset, dim1=-2, dim2=-1).copy_(parts.diagonal.norm(dim=-1))
         return norms * layer.mask[..., None]
 
     return layer.once(("norms", stage), compute)  # type: ignore[no-any-return]
 
 
 def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
-    """`||part_ij||` for i != j: stages behind the same norms share it, and all the call asks for are made in one walk."""
+    """`||part_ij||` for i != j: stages behind the same norms share it, and all the call asks for
+    are made in one walk.
+    """
     parts = layer.parts(stage)
-    known: dict[int, Tensor] = layer.once("between tokens", dict)  # number of norms behind -> lengths before the division
+    known: dict[int, Tensor] = layer.once(
+        "between tokens", dict
+    )  # number of norms behind -> lengths before the division
     if len(parts.norms) not in known:
-        asked = [layer.parts(method.stage) for method in layer.asked if isinstance(method, NormMethod | NormFixedResidual)]
-        chains = {len(p.norms): p.norms for p in (parts, *asked)}  # each chain is the beginning of the next
+        asked = [
+            layer.parts(method.stage)
+            for method in layer.asked
+            if isinstance(method, NormMethod | NormFixedResidual)
+        ]
+        chains = {
+            len(p.norms): p.norms for p in (parts, *asked)
+        }  # each chain is the beginning of the next
         depths = sorted(depth for depth in chains if depth not in known)
 
         def vectors_of(sources: slice) -> list[Tensor]:
@@ -64,23 +76,47 @@ def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
                 behind.append(norm.direction(behind[-1]))
             return [behind[depth] for depth in depths]
 
-        known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of)))
+        kept = None
+        if layer.whole is not None:  # Gram matrices belong to sources: made once for all rows
+            whole, chain = layer.whole, chains[depths[-1]]
+            kept = whole.once(("grams", *depths), lambda: _grams(whole, chain, depths))
+            kept = kept[:, layer.sources]
+        known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of, kept)))
     norms = known[len(parts.norms)]
     return norms if parts.scale is None else norms * parts.scale.abs()
+
+
+def _grams(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> Tensor:
+    """What `summed_norms` makes of each source's vectors, for all sources of a layer."""
+    heads = layer.head_vectors
+    made = []
+    for sources in slices(heads.shape[2], heads[:, :, :1].numel() * heads.element_size()):
+        behind = [heads[:, :, sources].transpose(1, 2)]
+        for norm in chain:
+            behind.append(norm.direction(behind[-1]))
+        made.append(gram_rows([behind[depth] for depth in depths]))
+    return torch.cat(made, dim=1)
 
 
 @METHODS.register("norm")
 @dataclass(frozen=True)
 class Norm(NormMethod):
-    """`N[i,j] = ||sum_h A[h,i,j] F[h,j]||`, heads summed before the norm (Kobayashi et al. 2020, eq. 5)."""
+    """`N[i,j] = ||sum_h A[h,i,j] F[h,j]||`, heads summed before the norm (Kobayashi et al. 2020;
+    Modarressi et al. 2022, eq. 4).
+    """
 
     per_head: bool = False
 
     stage = "attention"
     about = About(
-        "length of each source's value after the output projection", "Kobayashi et al. 2020",
-        "N[i,j] = ||z[i,j]||", COST, "block", "attention, values, output projection", "residual, norms, feed-forward",
-    )  # fmt: skip
+        "length of each source's value after the output projection",
+        "Kobayashi et al. 2020",
+        "N[i,j] = ||z[i,j]||",
+        COST,
+        "block",
+        "attention, values, output projection",
+        "residual, norms, feed-forward",
+    )
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         """`||A[h,i,j] F[h,j]||`."""
@@ -98,15 +134,22 @@ class NormFixedResidual(LayerMethod):
 
     residual: float = 0.5
 
+    by_rows = True
     stage: ClassVar[Stage] = "attention"
     rows_sum_to_one = True
     about = About(
-        "N as shares, with half of each token kept", "Modarressi et al. 2022",
-        "0.5 N / rowsum(N) + 0.5 I", COST, "block", "attention, values, a fixed residual", "true residual, norms, feed-forward",
-    )  # fmt: skip
+        "N as shares, with half of each token kept",
+        "Modarressi et al. 2022",
+        "0.5 N / rowsum(N) + 0.5 I",
+        COST,
+        "block",
+        "attention, values, a fixed residual",
+        "true residual, norms, feed-forward",
+    )
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return with_residual(to_shares(stage_norms(layer, self.stage), layer.mask), self.residual, layer.mask)
+        shares = to_shares(stage_norms(layer, self.stage), layer.mask)
+        return with_residual(shares, self.residual, layer.mask, layer.offset)
 
 
 @METHODS.register("norm_res")
@@ -116,30 +159,41 @@ class NormResidual(NormMethod):
 
     stage = "residual"
     about = About(
-        "N with the residual connection", KOBAYASHI, "||z[i,j] + (i=j) x_i||", COST, "block",
-        "attention, values, residual 1", "norms, feed-forward",
-    )  # fmt: skip
+        "N with the residual connection",
+        KOBAYASHI,
+        "||z[i,j] + (i=j) x_i||",
+        COST,
+        "block",
+        "attention, values, residual 1",
+        "norms, feed-forward",
+    )
 
 
 @METHODS.register("norm_resln")
 @dataclass(frozen=True)
 class NormResidualNorm(NormMethod):
-    """`N_RESLN[i,j] = ||LN1's linear part of (z[i,j] + (i=j) x_i)||` (Kobayashi et al. 2021, eq. 9).
+    """`N_RESLN[i,j] = ||LN1's linear part of (z[i,j] + (i=j) x_i)||` (Kobayashi et al. 2021;
+    Modarressi et al. 2022, eq. 7).
 
     Pre-LN layers have no norm after the attention block's residual: there it equals `norm_res`.
     """
 
     stage = "norm1"
     about = About(
-        "N with residual and first norm", KOBAYASHI, "||zt[i,j]||", COST, "block",
-        "the whole attention block", "feed-forward",
-    )  # fmt: skip
+        "N with residual and first norm",
+        KOBAYASHI,
+        "||zt[i,j]||",
+        COST,
+        "block",
+        "the whole attention block",
+        "feed-forward",
+    )
 
 
 @METHODS.register("norm_enc")
 @dataclass(frozen=True)
 class NormEncoder(NormMethod):
-    """`N_ENC[i,j] = ||xt[i,j]||`: through both residuals and norms (Modarressi et al. 2022, eq. 8).
+    """`N_ENC[i,j] = ||xt[i,j]||`: through both residuals and norms (Modarressi et al. 2022, eq. 11).
 
     The feed-forward enters only through the second norm's deviation. On pre-LN layers the second residual adds
     nothing a source owns, so it equals `norm_res`; where a norm ends the layer (conformers), that norm is applied.
@@ -147,6 +201,11 @@ class NormEncoder(NormMethod):
 
     stage = "norm2"
     about = About(
-        "N through the whole layer (GlobEnc's per-layer map)", "Modarressi et al. 2022", "||xt[i,j]||", COST, "block",
-        "attention, both residuals, both norms", "feed-forward (only its effect on the second norm)",
-    )  # fmt: skip
+        "N through the whole layer (GlobEnc's per-layer map)",
+        "Modarressi et al. 2022",
+        "||xt[i,j]||",
+        COST,
+        "block",
+        "attention, both residuals, both norms",
+        "feed-forward (only its effect on the second norm)",
+    )

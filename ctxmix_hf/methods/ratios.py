@@ -1,4 +1,6 @@
-"""Context-mixing ratios: how much of a token's new vector comes from other tokens (Kobayashi et al. 2021)."""
+"""Context-mixing ratios: how much of a token's new vector comes from other tokens (Modarressi et
+al. 2022, eq. 8 and 14).
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.ranks import average_ranks
 from ctxmix_hf.algebra.shares import to_shares
-from ctxmix_hf.errors import UnsupportedMethodError
+from ctxmix_hf.errors import OptionError, UnsupportedMethodError
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
 from ctxmix_hf.methods.rest import Rest, ZeroedValues
 from ctxmix_hf.records import LayerRecord
@@ -21,14 +21,16 @@ PAIRS_AT_ONCE = 1024  # enough for full-size matrix products, few enough to stay
 @METHODS.register("value_zeroing")
 @dataclass(frozen=True)
 class ValueZeroing(LayerMethod):
-    """`C[i,j] = distance(out_i^(-j), out_i)` as shares of the row (eq. 3-4; METHODS.md 6).
+    """`C[i,j] = distance(out_i^(-j), out_i)` as shares of the row (Mohebbi et al. 2023, eq. 10).
 
     `out^(-j)` is the layer's output with the value vectors of j at zero in all heads, attention unchanged. The cosine
     distance is taken as half the squared chord: `1 - cos` in float32 is rounding noise below 1e-6. Covers the whole
     layer, feed-forward included; each layer starts from its recorded input.
 
     Exact wherever a layer can be run again; where the decomposition is known, `out^(-j) = rest(u - z_j)` is used
-    (`shortcut=False` forces the re-run). `targets` restricts the rows that are computed, the others are zero.
+    (`shortcut=False` forces the re-run). `targets` restricts the rows that are computed, the others
+    are zero. `normalised` (with `distance="euclidean"` only) brings vectors to length 1 before they
+    are compared.
     """
 
     distance: str = "cosine"
@@ -41,13 +43,25 @@ class ValueZeroing(LayerMethod):
     rows_sum_to_one = True
     differentiable = False
     about = About(
-        "change of each token's output when a source's value is zeroed", "Mohebbi et al. 2023",
-        "1 - cos(out_i^(-j), out_i), row shares", "about a third of T forward passes", "replay",
-        "the whole layer, feed-forward included", "nothing inside the layer (attention weights stay as they are)",
-    )  # fmt: skip
+        "change of each token's output when a source's value is zeroed",
+        "Mohebbi et al. 2023",
+        "1 - cos(out_i^(-j), out_i), row shares",
+        "about a third of T forward passes",
+        "replay",
+        "the whole layer, feed-forward included",
+        "nothing inside the layer (attention weights stay as they are)",
+    )
 
     def __post_init__(self) -> None:
-        check_choice("value_zeroing", "distance", self.distance, ("cosine", "euclidean", "spearman"))
+        check_choice(
+            "value_zeroing", "distance", self.distance, ("cosine", "euclidean", "spearman")
+        )
+        if self.normalised and self.distance != "euclidean":
+            raise OptionError(
+                "value_zeroing: normalised=True belongs to distance='euclidean' (vectors are "
+                "brought to length 1 first); "
+                f"{self.distance} does not depend on lengths, so leave it out."
+            )
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         return self._shares(self._raw(layer, budget, None), layer)
@@ -56,7 +70,9 @@ class ValueZeroing(LayerMethod):
         if not self.per_head:
             return None
         heads = range(layer.attention.shape[1])
-        return torch.stack([self._shares(self._raw(layer, budget, head), layer) for head in heads], dim=1)
+        return torch.stack(
+            [self._shares(self._raw(layer, budget, head), layer) for head in heads], dim=1
+        )
 
     def _shares(self, raw: Tensor, layer: LayerRecord) -> Tensor:
         if not self.row_shares:
@@ -70,11 +86,15 @@ class ValueZeroing(LayerMethod):
             raw = self._by_shortcut(layer, zeroed, budget, head)
         else:
             raw = self._by_replay(layer, budget, head)
-        seen = layer.attention.amax(dim=1) > 0  # a source nobody attends to contributes exactly nothing
+        seen = (
+            layer.attention.amax(dim=1) > 0
+        )  # a source nobody attends to contributes exactly nothing
         raw = raw * (seen & layer.mask[:, :, None] & layer.mask[:, None, :])
         return raw if self.targets is None else raw * _chosen(self.targets, raw)
 
-    def _by_shortcut(self, layer: LayerRecord, zeroed: ZeroedValues, budget: Budget, head: int | None) -> Tensor:
+    def _by_shortcut(
+        self, layer: LayerRecord, zeroed: ZeroedValues, budget: Budget, head: int | None
+    ) -> Tensor:
         batch, tokens, width = layer.output.shape
         raw = layer.output.new_zeros(batch, tokens, tokens)
         wide = width if zeroed.inner is None else 2 * zeroed.inner[2].numel() + 6 * width
@@ -83,7 +103,7 @@ class ValueZeroing(LayerMethod):
         causal = bool((layer.attention.triu(1) == 0).all())
         for b in range(batch):
             last = int(layer.mask[b].nonzero().max()) + 1
-            compared = self._prepare(layer.output[b])
+            compared = self._prepare(zeroed.output[b])
             for sources in budget.chunks(last, each, limit=max(1, PAIRS_AT_ONCE // rows)):
                 first = sources.start if causal else 0  # nobody before a source sees it
                 targets = slice(first, last) if self.targets is None else torch.tensor(self.targets)
@@ -95,14 +115,28 @@ class ValueZeroing(LayerMethod):
         replay = layer.replay
         if replay is None or not getattr(replay, "callable", True):
             raise UnsupportedMethodError(
-                f"value_zeroing: layer {layer.index} ({layer.name}) can neither be decomposed nor run again"
-                + (" (the record was loaded from a file)." if replay is None else f": {layer.why_not}")
+                f"value_zeroing: {layer.title} can neither be decomposed nor run again"
+                + (
+                    " (the record was loaded from a file)."
+                    if replay is None
+                    else f": {layer.why_not}"
+                )
             )
         batch, tokens, width = layer.output.shape
         raw = layer.output.new_zeros(batch, tokens, tokens)
-        compared = self._prepare(layer.output)
-        each = 16 * batch * tokens * (width + layer.attention.shape[1] * tokens) * layer.output.element_size()
-        for sources in budget.chunks(tokens, each, limit=max(1, 4 * PAIRS_AT_ONCE // (batch * tokens))):
+        compared = self._prepare(
+            replay.rerun() if getattr(replay, "narrow", False) else layer.output
+        )
+        each = (
+            16
+            * batch
+            * tokens
+            * (width + layer.attention.shape[1] * tokens)
+            * layer.output.element_size()
+        )
+        for sources in budget.chunks(
+            tokens, each, limit=max(1, 4 * PAIRS_AT_ONCE // (batch * tokens))
+        ):
             out = replay.zeroed(range(sources.start, sources.stop), head)  # [S, B, T, D]
             raw[:, :, sources] = self._distance(out.to(raw.dtype), compared).permute(1, 2, 0)
         return raw

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,42 +13,64 @@ from torch.nn.functional import pad
 
 from ctxmix_hf.errors import CtxmixError
 from ctxmix_hf.hub.computing import compute
-from ctxmix_hf.maps import ContextMixingMap
 from ctxmix_hf.precompute.plan import Batch
 from ctxmix_hf.recipes import Recipe
+from ctxmix_hf.results.maps import ContextMixingMap
 
 Maps = dict[str, ContextMixingMap]
-Computed = tuple[list[int], Maps, list[dict[str, Any]], list[str | None]]  # rows that worked, maps, example lines, keys
+Computed = tuple[
+    list[int], Maps, list[dict[str, Any]], list[str | None]
+]  # rows that worked, maps, example lines, keys
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
 
 
 def no_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        words in str(error).lower() for words in _NO_MEMORY
+    )
 
 
-def compute_batch(model: Any, tokenizer: Any, recipes: dict[str, Recipe], batch: Batch) -> tuple[Computed | None, list[tuple[str, str]]]:
-    """(what worked, rows that failed with the reason). Halves are joined again: the store gets the batch as it was planned."""
+def compute_batch(
+    model: Any,
+    tokenizer: Any,
+    recipes: dict[str, Recipe],
+    batch: Batch,
+    segments: str | None = None,
+) -> tuple[Computed | None, list[tuple[str, str]]]:
+    """(what worked, rows that failed with the reason). Halves are joined again: the store gets the
+    batch as it was planned.
+    """
     failed: list[tuple[str, str]] = []
-    made = _compute(model, tokenizer, recipes, batch, list(range(len(batch))), failed)
+    run = partial(compute, model, tokenizer, recipes, options={}, segments=segments)
+    made = _compute(run, batch, list(range(len(batch))), failed)
     return made, failed
 
 
-def _compute(model: Any, tokenizer: Any, recipes: Any, batch: Batch, rows: list[int], failed: list[tuple[str, str]]) -> Computed | None:
+def _compute(
+    run: Callable[..., Any],
+    batch: Batch,
+    rows: list[int],
+    failed: list[tuple[str, str]],
+) -> Computed | None:
     why = ""
     try:
-        maps, about, keys = compute(model, tokenizer, recipes, [batch[i][1] for i in rows], {})
+        maps, about, keys = run(given=[batch[i][1] for i in rows])
         for made in maps.values():
             check_finite(made)
         return rows, maps, about, keys
     except (CtxmixError, RuntimeError, MemoryError, ValueError, IndexError) as error:
-        why = "out of memory" if no_memory(error) else f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        why = (
+            "out of memory"
+            if no_memory(error)
+            else f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        )
     if torch.cuda.is_available():  # outside the handler: its traceback holds the tensors
         torch.cuda.empty_cache()
     if len(rows) == 1:
         failed.append((batch[rows[0]][0], why))
         return None
     middle = len(rows) // 2
-    halves = [_compute(model, tokenizer, recipes, batch, part, failed) for part in (rows[:middle], rows[middle:])]
+    halves = [_compute(run, batch, part, failed) for part in (rows[:middle], rows[middle:])]
     return join([half for half in halves if half is not None])
 
 
@@ -61,7 +85,12 @@ def join(parts: list[Computed]) -> Computed | None:
         return parts[0] if parts else None
     maps = {key: join_maps([part[1][key] for part in parts]) for key in parts[0][1]}
     about = [line for part in parts for line in part[2]]
-    return [i for part in parts for i in part[0]], maps, about, [key for part in parts for key in part[3]]
+    return (
+        [i for part in parts for i in part[0]],
+        maps,
+        about,
+        [key for part in parts for key in part[3]],
+    )
 
 
 def join_maps(maps: list[ContextMixingMap]) -> ContextMixingMap:
@@ -70,9 +99,17 @@ def join_maps(maps: list[ContextMixingMap]) -> ContextMixingMap:
 
     def both(held: list[Tensor | None]) -> Tensor | None:
         found = [t for t in held if t is not None]
-        return torch.cat([pad(t, (0, size - t.shape[-1], 0, size - t.shape[-1])) for t in found]) if found else None
+        return (
+            torch.cat([pad(t, (0, size - t.shape[-1], 0, size - t.shape[-1])) for t in found])
+            if found
+            else None
+        )
 
     return replace(
-        maps[0], layers=both([m.layers for m in maps]), heads=None, given_input=both([m.given_input for m in maps]),
-        mask=torch.cat([pad(m.mask, (0, size - m.size)) for m in maps]), tokens=[tokens for m in maps for tokens in m.tokens],
-    )  # fmt: skip
+        maps[0],
+        layers=both([m.layers for m in maps]),
+        heads=None,
+        given_input=both([m.given_input for m in maps]),
+        mask=torch.cat([pad(m.mask, (0, size - m.size)) for m in maps]),
+        tokens=[tokens.with_length(size) for m in maps for tokens in m.tokens],
+    )

@@ -27,6 +27,7 @@ AHEAD = 2  # tasks waiting per worker
 def processes(job: Job, numbers: Sequence[int]) -> Iterator[int]:
     """Tasks in `job.workers` processes; those of a process that died are given out again."""
     left, tries = list(numbers), Counter[int]()
+    others = set(multiprocessing.active_children())
     while left:
         with _pool(job, min(job.workers, len(left))) as pool:
             try:
@@ -37,18 +38,21 @@ def processes(job: Job, numbers: Sequence[int]) -> Iterator[int]:
                 tries[left[0]] += 1
                 if tries[left[0]] >= ATTEMPTS:
                     raise StoreError(
-                        f"Workers died {ATTEMPTS} times near task {left[0]}: out of memory? Try a smaller --token-budget."
+                        f"Workers died {ATTEMPTS} times near task {left[0]}: out of memory? Try a "
+                        "smaller --token-budget."
                     ) from None
             except BaseException:  # Ctrl-C too: what is begun is continued by the next run
                 pool.shutdown(wait=False, cancel_futures=True)
-                for child in multiprocessing.active_children():
+                for child in set(multiprocessing.active_children()) - others:
                     child.terminate()
                 raise
 
 
 def _pool(job: Job, count: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, context, initializer=_begin, initargs=(job, context.Value("i", 0), os.getpid()))
+    return ProcessPoolExecutor(
+        count, context, initializer=_begin, initargs=(job, context.Value("i", 0), os.getpid())
+    )
 
 
 def _finished(pool: ProcessPoolExecutor, numbers: list[int], workers: int) -> Iterator[int]:

@@ -3,7 +3,7 @@
 options.json    what decides the bytes                    plan.json      rows, digest of the data, tasks: written last
 tasks/000000.json   batches of ids and texts              parts/000000/  a worker's store of one task, until it is taken in
 failed.jsonl    rows that failed in the model             skipped.jsonl  every row left out, with its id and why
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.layout import canonical, disk_errors, write_atomic
+from ctxmix_hf.hub.layout import canonical, digest, disk_errors, file_digest, write_atomic
 from ctxmix_hf.precompute.plan import Batch
 
 
@@ -31,6 +31,7 @@ class Plan:
     tokens: int
     truncated: int
     skipped: list[list[str]]
+    checksum: str = ""  # of the tasks
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,30 @@ class Folder:
             with self.errors():
                 write_atomic(path, canonical(now))
             return
-        then = _read(path)
-        gaps = [f"{key} was {then.get(key)!r}, now {now.get(key)!r}" for key in {**then, **now} if then.get(key) != now.get(key)]
+        then = _read_object(path)
+        gaps = [
+            f"{key} was {then.get(key)!r}, now {now.get(key)!r}"
+            for key in {**then, **now}
+            if then.get(key) != now.get(key)
+        ]
         if gaps:
             raise StoreError(
-                f"The folder {self.root.name!r} was begun with other options: {'; '.join(gaps)}. Use them again, or another --out."
+                f"The folder {self.root.name!r} was begun with other options: {'; '.join(gaps)}. "
+                "Use them again, or another --out."
             )
 
     def load_plan(self) -> Plan | None:
         path = self.run / "plan.json"
-        return Plan(**_read(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        numbers = ("rows", "tasks", "examples", "tokens", "truncated")
+        kinds = {**dict.fromkeys(numbers, int), "digest": str, "skipped": list, "checksum": str}
+        body = {"checksum": "", **_read_object(path)}
+        if set(body) != set(kinds) or any(
+            type(body[name]) is not kind for name, kind in kinds.items()
+        ):
+            raise _damaged(path)
+        return Plan(**body)
 
     def save_plan(self, plan: Plan) -> None:
         with self.errors():
@@ -89,13 +104,32 @@ class Folder:
 
     def write_task(self, number: int, batches: list[Batch]) -> None:
         with self.errors():
-            path = self.task_file(number)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(batches, ensure_ascii=False, default=str), encoding="utf-8")
+            write_atomic(
+                self.task_file(number), json.dumps(batches, ensure_ascii=False, default=str)
+            )
 
     def read_task(self, number: int) -> list[Batch]:
-        return [[(name, tuple(text) if isinstance(text, list) else text, label) for name, text, label in batch]
-                for batch in _read(self.task_file(number))]  # fmt: skip
+        return [
+            [
+                (name, tuple(text) if isinstance(text, list) else text, label)
+                for name, text, label in batch
+            ]
+            for batch in _read(self.task_file(number))
+        ]
+
+    def tasks_checksum(self, count: int) -> str:
+        """One hash of all tasks; empty where one is missing."""
+        paths = [self.task_file(number) for number in range(count)]
+        return (
+            digest([file_digest(path) for path in paths])
+            if all(path.is_file() for path in paths)
+            else ""
+        )
+
+    def read_failures(self, number: int) -> dict[str, str]:
+        """Rows of a worker's task that failed in the model."""
+        path = self.failures_file(number)
+        return _read_object(path) if path.exists() else {}
 
     def clear(self, *what: str) -> None:
         for name in what:
@@ -106,13 +140,19 @@ class Folder:
         path = self.run / "failed.jsonl"
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         found = (_maybe(line) for line in lines if line)
-        return {row["id"]: row["why"] for row in found if row}
+        return {
+            str(row["id"]): str(row["why"])
+            for row in found
+            if isinstance(row, dict) and {"id", "why"} <= set(row)
+        }
 
     def add_failures(self, found: Iterable[tuple[str, str]]) -> None:
         lines = "".join(_line(name, why) for name, why in found)
         if lines:
             with self.errors(), (self.run / "failed.jsonl").open("ab") as file:
-                file.write(b"\n" + lines.encode())  # a new line first: a kill may have left half of one
+                file.write(
+                    b"\n" + lines.encode()
+                )  # a new line first: a kill may have left half of one
 
     def write_skipped(self, found: Iterable[tuple[str, str]]) -> Path:
         path = self.run / "skipped.jsonl"
@@ -128,12 +168,25 @@ def _line(name: str, why: str) -> str:
 def _maybe(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # a kill or a bad disk may have left half of a line
         return None
 
 
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path.name} of the run in {path.parent.parent.name!r} is damaged: delete the folder and begin again.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path) from error
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    body = _read(path)
+    if not isinstance(body, dict):
+        raise _damaged(path)
+    return body
+
+
+def _damaged(path: Path) -> StoreError:
+    return StoreError(
+        f"{path.name} of the run in {path.parent.parent.name!r} is damaged: delete the folder and begin again."
+    )

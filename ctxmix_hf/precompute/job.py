@@ -33,9 +33,19 @@ class Job:
     engine: str = "local"
     workers: int = 1
     threads: int = 1
+    segments: str | None = None
 
     def identity(self) -> dict[str, Any]:
-        """Not the place of the data nor the number of workers; the model and the data are compared by their contents."""
+        """Not the place of the data nor the number of workers; the model and the data are compared
+        by their contents.
+        """
         left_out = ("dataset", "out", "model", "revision", "dtype", "engine", "workers", "device")
         options = {key: value for key, value in asdict(self).items() if key not in left_out}
-        return {**options, "methods": list(self.methods), "window": WINDOW, "task_batches": TASK_BATCHES}
+        if self.segments is None:  # runs that began before there were segments go on
+            del options["segments"]
+        return {
+            **options,
+            "methods": list(self.methods),
+            "window": WINDOW,
+            "task_batches": TASK_BATCHES,
+        }

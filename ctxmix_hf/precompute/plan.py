@@ -1,7 +1,8 @@
 """Which sentences go through the model together: decided from the data alone, before anything is computed.
 
-Rows are taken in windows, sorted by length within a window (rows of one length stay in their order), and cut into batches
-whose padded size keeps to the token budget. The same data gives the same batches, on every machine and after every stop.
+Rows are taken in windows, sorted by length within a window (rows of one length stay in their
+order), and cut into batches whose padded size keeps to the token budget. The same data gives the
+same batches, on every machine and after every stop.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from ctxmix_hf.precompute.data import Row
 from ctxmix_hf.precompute.job import TASK_BATCHES, WINDOW, Job
+from ctxmix_hf.reading import UNLIMITED, longest_input
 
 Example = tuple[str, Any, Any]  # id, text or pair, label
 Batch = list[Example]
@@ -30,7 +32,9 @@ class Fingerprint:
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
             self.rows += 1
-            self._made.update(json.dumps([row.id, row.text, row.problem, row.label], default=str).encode() + b"\n")
+            self._made.update(
+                json.dumps([row.id, row.text, row.problem, row.label], default=str).encode() + b"\n"
+            )
             yield row
 
     @property
@@ -84,7 +88,9 @@ class Planner:
             text = row.text
             if length > self.longest:
                 if self.job.max_length is None or not isinstance(text, str):
-                    self.skipped.append((row.id, f"too long: {length} tokens, at most {self.longest}"))
+                    self.skipped.append(
+                        (row.id, f"too long: {length} tokens, at most {self.longest}")
+                    )
                     continue
                 text, length = self._cut(text)
                 self.truncated += 1
@@ -95,7 +101,12 @@ class Planner:
     def _lengths(self, texts: list[Any]) -> list[int]:
         if not texts:
             return []
-        columns = [list(column) for column in zip(*(text if isinstance(text, tuple) else (text,) for text in texts), strict=True)]
+        columns = [
+            list(column)
+            for column in zip(
+                *(text if isinstance(text, tuple) else (text,) for text in texts), strict=True
+            )
+        ]
         return [len(ids) for ids in self.tokenizer(*columns, verbose=False)["input_ids"]]
 
     def _cut(self, text: str) -> tuple[str, int]:
@@ -111,7 +122,9 @@ class Planner:
 
     def _beginning(self, text: str, room: int) -> str:
         if getattr(self.tokenizer, "is_fast", False):
-            spans = self.tokenizer(text, truncation=True, max_length=room, return_offsets_mapping=True)["offset_mapping"]
+            spans = self.tokenizer(
+                text, truncation=True, max_length=room, return_offsets_mapping=True
+            )["offset_mapping"]
             return text[: max((end for _, end in spans), default=1)]
         ids = self.tokenizer(text, truncation=True, max_length=room)["input_ids"]
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
@@ -119,10 +132,5 @@ class Planner:
 
 def longest_of(model: Any, tokenizer: Any, asked: int | None) -> int:
     """Tokens that fit: what was asked for, and not more than the model has positions."""
-    limits = [int(tokenizer.model_max_length)]
-    places = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(places, int) and places > 0:
-        padding = getattr(model.config, "pad_token_id", None) or 0
-        offset = padding + 1 if "roberta" in model.config.model_type else 0  # positions start behind the padding's
-        limits.append(places - offset)
-    return min([*limits, asked] if asked else limits)
+    known = [n for n in (longest_input(model, tokenizer), asked) if n is not None]
+    return min(known, default=UNLIMITED)

@@ -27,9 +27,17 @@ class TaskActor:
 def on_ray(job: Job, numbers: Sequence[int]) -> Iterator[int]:
     """Tasks as they finish. Ray starts lost actors again and repeats what they had; a begun part is continued."""
     ray = connect()
-    data = ray.data.from_items([{"task": number} for number in numbers], override_num_blocks=len(numbers))
+    data = ray.data.from_items(
+        [{"task": number} for number in numbers], override_num_blocks=len(numbers)
+    )
     needs: dict[str, Any] = {"num_gpus": 1} if job.device.startswith("cuda") else {"num_cpus": CPUS}
-    made = data.map(TaskActor, fn_constructor_args=(job,), concurrency=min(job.workers, len(numbers)), max_restarts=-1, **needs)
+    made = data.map(
+        TaskActor,
+        fn_constructor_args=(job,),
+        concurrency=min(job.workers, len(numbers)),
+        max_restarts=-1,
+        **needs,
+    )
     for row in made.iter_rows():
         yield int(row["task"])
 
@@ -44,7 +52,9 @@ def connect() -> Any:
     except ImportError as error:
         raise MissingDependencyError.of("ray", "ray") from error
     if not ray.is_initialized():
-        local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+        local: dict[str, Any] = (
+            {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+        )
         ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **local)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

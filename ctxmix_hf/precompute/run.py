@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -13,12 +12,13 @@ from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.hub.computing import compute
 from ctxmix_hf.hub.layout import MANIFEST
 from ctxmix_hf.hub.store import MapStore
+from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.precompute.data import read_rows
 from ctxmix_hf.precompute.engines import processes
 from ctxmix_hf.precompute.folder import Folder, Plan
 from ctxmix_hf.precompute.job import ENGINES, Job
 from ctxmix_hf.precompute.plan import Fingerprint, Planner, longest_of
-from ctxmix_hf.precompute.work import Worker, is_finished, load_model, take_in
+from ctxmix_hf.precompute.work import Worker, is_finished, is_sound, load_model, take_in
 from ctxmix_hf.recipes import resolve
 
 Say = Callable[[str], None]
@@ -38,13 +38,19 @@ class Summary:
     methods: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "sentences_per_second": self.computed / self.seconds if self.seconds else 0.0}
+        return {
+            **asdict(self),
+            "sentences_per_second": self.computed / self.seconds if self.seconds else 0.0,
+        }
 
 
+@keeps_modes
 def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     """The store of a dataset's maps in `job.out`. The same job again continues, and gives the same bytes."""
     if job.engine not in ENGINES:
-        raise OptionError(f"engine={job.engine!r} does not exist. Choose one of {', '.join(ENGINES)}.")
+        raise OptionError(
+            f"engine={job.engine!r} does not exist. Choose one of {', '.join(ENGINES)}."
+        )
     resolve(list(job.methods))
     if job.engine == "ray":
         from ctxmix_hf.precompute.ray_engine import connect
@@ -56,7 +62,7 @@ def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     say("loading the model")
     model, tokenizer = load_model(job)
     folder = Folder(Path(job.out))
-    with _store(job, folder, model, tokenizer) as store:
+    with _store(job, folder, model, tokenizer, say) as store:
         plan = _planned(job, folder, store, model, tokenizer, say)
         worker = Worker(job, model, tokenizer, store.manifest)
         started, before = time.monotonic(), len(store)
@@ -66,21 +72,34 @@ def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     folder.write_skipped(left_out)
     folder.clear("tasks", "parts")
     return Summary(
-        job.out, len(store), len(store) - before, plan.tokens, plan.truncated, len(left_out), seconds, store.methods
-    )  # fmt: skip
+        job.out,
+        len(store),
+        len(store) - before,
+        plan.tokens,
+        plan.truncated,
+        len(left_out),
+        seconds,
+        store.methods,
+    )
 
 
-# ---- before -----------------------------------------------------------------------------------------------------------
-def _store(job: Job, folder: Folder, model: Any, tokenizer: Any) -> MapStore:
-    """A new store, or the one of the run that was stopped."""
+# ---- before
+# -----------------------------------------------------------------------------------------------------------
+def _store(job: Job, folder: Folder, model: Any, tokenizer: Any, say: Say) -> MapStore:
+    """A new store, or the one of the run that was stopped, without what is damaged in it: that is computed again."""
     if not (folder.root / MANIFEST).exists():
         store = _create(job, folder, model, tokenizer)
     else:
-        store = MapStore.open(folder.root, append=True, model=model, tokenizer=tokenizer)
+        say("checking the store")
+        store = MapStore.open(
+            folder.root, append=True, repair=True, model=model, tokenizer=tokenizer
+        )
     try:
         _same_methods(job, store)
         if not (folder.run / "options.json").exists() and len(store):
-            raise StoreError(f"The store in {folder.root.name!r} was not made by `ctxmix precompute`: choose another --out.")
+            raise StoreError(
+                f"The store in {folder.root.name!r} was not made by `ctxmix precompute`: choose another --out."
+            )
         folder.check_options(job.identity())
     except BaseException:
         store.__exit__(StoreError, None, None)
@@ -93,21 +112,31 @@ def _create(job: Job, folder: Folder, model: Any, tokenizer: Any) -> MapStore:
     store_methods = list(job.methods)
     with folder.errors():
         folder.root.mkdir(parents=True, exist_ok=True)
-    compute(model, tokenizer, resolve(store_methods), ["A probe."], {})
+    compute(model, tokenizer, resolve(store_methods), ["A probe."], {}, job.segments)
     return MapStore.create(
-        folder.root, model=model, tokenizer=tokenizer, methods=store_methods, dtype=job.store_dtype,
-        model_id=job.model if not Path(job.model).is_dir() else None, revision=job.revision,
-    )  # fmt: skip
+        folder.root,
+        model=model,
+        tokenizer=tokenizer,
+        methods=store_methods,
+        dtype=job.store_dtype,
+        model_id=job.model if not Path(job.model).is_dir() else None,
+        revision=job.revision,
+        segments=job.segments,
+    )
 
 
 def _same_methods(job: Job, store: MapStore) -> None:
     store.check(store.model, store.tokenizer, list(job.methods))
     asked = list(resolve(list(job.methods)))
     if asked != store.methods:
-        raise StoreError(f"The store holds {', '.join(store.methods)}; now {', '.join(asked)} were asked for: choose another --out.")
+        raise StoreError(
+            f"The store holds {', '.join(store.methods)}; now {', '.join(asked)} were asked for: choose another --out."
+        )
 
 
-def _planned(job: Job, folder: Folder, store: MapStore, model: Any, tokenizer: Any, say: Say) -> Plan:
+def _planned(
+    job: Job, folder: Folder, store: MapStore, model: Any, tokenizer: Any, say: Say
+) -> Plan:
     """The plan of the first run, if the data is still the same; else a new one."""
     plan, seen = folder.load_plan(), Fingerprint()
     if plan is not None:
@@ -115,38 +144,72 @@ def _planned(job: Job, folder: Folder, store: MapStore, model: Any, tokenizer: A
         for _ in seen.watch(read_rows(job)):
             pass
         if seen.digest != plan.digest:
-            was = f"{plan.rows} rows then, {seen.rows} now" if seen.rows != plan.rows else f"{plan.rows} rows, other ids, texts or labels"
-            raise StoreError(f"The data changed since {folder.root.name!r} was begun ({was}): use the same data, or another --out.")
-        return plan
-    if len(store):
-        raise StoreError(f"The folder {folder.root.name!r} has maps but no plan of its run: choose another --out.")
-    folder.clear("tasks", "parts")
+            was = (
+                f"{plan.rows} rows then, {seen.rows} now"
+                if seen.rows != plan.rows
+                else f"{plan.rows} rows, other ids, texts or labels"
+            )
+            raise StoreError(
+                f"The data changed since {folder.root.name!r} was begun ({was}): use the same data, or another --out."
+            )
+        if _is_done(plan, folder, store) or (
+            plan.checksum and folder.tasks_checksum(plan.tasks) == plan.checksum
+        ):
+            return plan
+        seen = Fingerprint()  # the tasks are gone or damaged: the same data gives the same ones
+    elif len(store):
+        raise StoreError(
+            f"The folder {folder.root.name!r} has maps but no plan of its run: choose another --out."
+        )
+    folder.clear("tasks", *(["parts"] if plan is None else []))
     planner, count = Planner(job, tokenizer, longest_of(model, tokenizer, job.max_length)), 0
     for count, batches in enumerate(planner.tasks(seen.watch(read_rows(job))), 1):
         folder.write_task(count - 1, batches)
         say(f"planning: {planner.examples} sentences")
     skipped = [[name, why] for name, why in planner.skipped]
-    plan = Plan(seen.rows, seen.digest, count, planner.examples, planner.tokens, planner.truncated, skipped)
+    plan = Plan(
+        seen.rows,
+        seen.digest,
+        count,
+        planner.examples,
+        planner.tokens,
+        planner.truncated,
+        skipped,
+        folder.tasks_checksum(count),
+    )
     folder.save_plan(plan)
     return plan
 
 
-# ---- the work ---------------------------------------------------------------------------------------------------------
-def _assemble(job: Job, folder: Folder, plan: Plan, store: MapStore, worker: Worker, say: Say) -> None:
+def _is_done(plan: Plan, folder: Folder, store: MapStore) -> bool:
+    return store.manifest.complete and len(store) + len(folder.failures()) >= plan.examples
+
+
+# ---- the work
+# ---------------------------------------------------------------------------------------------------------
+def _assemble(
+    job: Job, folder: Folder, plan: Plan, store: MapStore, worker: Worker, say: Say
+) -> None:
     """Tasks finish in any order; their parts are taken into the store in the order of the plan."""
-    if store.manifest.complete and len(store) + len(folder.failures()) >= plan.examples:
+    if _is_done(plan, folder, store):
         return
     meter = Meter(plan, len(store), say)
-    ready = {number for number in range(plan.tasks) if is_finished(folder.part(number))}
+    ready = {number for number in range(plan.tasks) if is_sound(folder, number)}
     if job.engine == "local" and job.workers == 1:
         finished: Iterator[int] = iter(range(plan.tasks))
     else:
-        todo = [number for number in range(plan.tasks) if number not in ready and not _in_store(folder, number, store)]
+        todo = [
+            number
+            for number in range(plan.tasks)
+            if number not in ready and not _in_store(folder, number, store)
+        ]
         finished = _engine(job, todo)
     following = 0
     for number in _each(ready, finished):
         ready.add(number)
-        while following in ready or (following < plan.tasks and _in_store(folder, following, store)):
+        while following in ready or (
+            following < plan.tasks and _in_store(folder, following, store)
+        ):
             _finish(folder, following, store, worker, meter)
             following += 1
 
@@ -170,7 +233,8 @@ def _in_store(folder: Folder, number: int, store: MapStore) -> bool:
     """Whether all batches of a task are there (or failed)."""
     failed = folder.failures()
     return all(
-        any(name in store for name, _, _ in batch) or all(name in failed for name, _, _ in batch) for batch in folder.read_task(number)
+        any(name in store for name, _, _ in batch) or all(name in failed for name, _, _ in batch)
+        for batch in folder.read_task(number)
     )
 
 
@@ -178,14 +242,15 @@ def _finish(folder: Folder, number: int, store: MapStore, worker: Worker, meter:
     """A task into the store: from its part where there is one, else computed here."""
     path = folder.part(number)
     if is_finished(path):
-        lost = folder.failures_file(number)
-        folder.add_failures(json.loads(lost.read_text(encoding="utf-8")).items() if lost.exists() else ())
+        folder.add_failures(folder.read_failures(number).items())
         take_in(store, path)
         meter.add_task(folder.read_task(number), store)
         folder.clear(f"parts/{path.name}")
         return
 
-    worker.fill(store, folder.read_task(number), lambda lost: folder.add_failures(lost.items()), meter.add)
+    worker.fill(
+        store, folder.read_task(number), lambda lost: folder.add_failures(lost.items()), meter.add
+    )
 
 
 @dataclass

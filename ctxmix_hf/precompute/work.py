@@ -7,14 +7,14 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from ctxmix_hf.errors import StoreError
+from ctxmix_hf.errors import StoreError, StoreInUseError
 from ctxmix_hf.hub import comparing
 from ctxmix_hf.hub.layout import MANIFEST, write_atomic
 from ctxmix_hf.hub.manifest import Manifest, load_manifest
@@ -25,7 +25,7 @@ from ctxmix_hf.precompute.compute import compute_batch
 from ctxmix_hf.precompute.folder import Folder
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Batch
-from ctxmix_hf.recipes import Recipe, method
+from ctxmix_hf.results.maps import ContextMixingMap
 
 LOCK_WAIT = 20.0  # seconds a worker that was just killed may take to let go of its part
 Report = Callable[[int, int], None]  # sentences, tokens
@@ -35,11 +35,13 @@ def load_model(job: Job, device: str | None = None) -> tuple[Any, Any]:
     """Without a masked LM's head, which costs as much as the encoder of a small model and leaves nothing in a store."""
     quiet()
     torch.set_num_threads(job.threads)
-    return load(job.model, revision=job.revision, dtype=job.dtype, device=device or job.device, lm_head=False)
-
-
-def recipes_of(manifest: Manifest) -> dict[str, Recipe]:
-    return {key: replace(method(key.partition("(")[0], **entry.options), name=key) for key, entry in manifest.methods.items()}
+    return load(
+        job.model,
+        revision=job.revision,
+        dtype=job.dtype,
+        device=device or job.device,
+        lm_head=False,
+    )
 
 
 @dataclass
@@ -75,23 +77,49 @@ class Worker:
                 write_atomic(folder.failures_file(number), json.dumps(failed, ensure_ascii=False))
         return number
 
-    def fill(self, store: MapStore, batches: list[Batch], failed: Callable[[dict[str, str]], None], report: Report | None = None) -> None:
+    def fill(
+        self,
+        store: MapStore,
+        batches: list[Batch],
+        failed: Callable[[dict[str, str]], None],
+        report: Report | None = None,
+    ) -> None:
         """Add every batch that is not there yet."""
-        recipes = recipes_of(self.manifest)
+        recipes = self.manifest.recipes()
         for batch in batches:
             if any(name in store for name, _, _ in batch):
                 continue
-            made, lost = compute_batch(self.model, self.tokenizer, recipes, batch)
+            made, lost = compute_batch(
+                self.model, self.tokenizer, recipes, batch, self.manifest.segments
+            )
             failed(dict(lost))
             if made is not None:
                 rows, maps, about, keys = made
                 kept = [batch[i] for i in rows]
                 labels = [label for _, _, label in kept]
                 store.add_maps(
-                    [name for name, _, _ in kept], maps, split=split_name(self.job.split), labels=labels, examples=about, keys=keys
+                    [name for name, _, _ in kept],
+                    maps,
+                    split=split_name(self.job.split),
+                    labels=labels,
+                    examples=about,
+                    keys=keys,
                 )
             if report is not None:
-                report(len(batch), sum(int(m.sum()) for m in ([] if made is None else [next(iter(made[1].values())).mask])))
+                report(
+                    len(batch),
+                    0 if made is None else _count(next(iter(made[1].values()))),
+                )
+
+
+def _count(made: ContextMixingMap) -> int:
+    """The tokens that went into a batch of maps, whatever their units are."""
+    return sum(
+        size
+        for tokens, mask in zip(made.tokens, made.mask.tolist(), strict=True)
+        for size, real in zip(tokens.sizes(), mask, strict=True)
+        if real
+    )
 
 
 def split_name(split: str) -> str:
@@ -103,15 +131,30 @@ def is_finished(path: Path) -> bool:
     return (path / MANIFEST).exists() and load_manifest(path / MANIFEST).complete
 
 
+def is_sound(folder: Folder, number: int) -> bool:
+    """Whether a part of an earlier run is finished and as it was written. A damaged one goes: it is made again."""
+    path = folder.part(number)
+    try:
+        if not is_finished(path):
+            return False
+        MapStore.open(path).verify()
+        folder.read_failures(number)
+        return True
+    except StoreError:
+        folder.clear(f"parts/{path.name}")
+        folder.failures_file(number).unlink(missing_ok=True)
+        return False
+
+
 def _open_part(path: Path, manifest: Manifest) -> MapStore:
     deadline = time.monotonic() + LOCK_WAIT
     while True:
         try:
             if (path / MANIFEST).exists():
-                return MapStore.open(path, append=True)
+                return MapStore.open(path, append=True, repair=True)
             return MapStore.from_manifest(path, empty_like(manifest))
-        except StoreError as error:
-            if "writing to the store" not in str(error) or time.monotonic() > deadline:
+        except StoreInUseError:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
 

@@ -1,7 +1,7 @@
 /* ctxmix canvas heatmap: notebook, standalone HTML and Space share this file. No dependencies, nothing fetched. */
 (function (global) {
   "use strict";
-  if (global.ctxmix && global.ctxmix.version >= 1) return;
+  if (global.ctxmix && global.ctxmix.version >= 2) return;
 
   // ---- colour maps: stops of RGB, interpolated linearly; all monotone in lightness, safe for the colour-blind ----
   const MAPS = {
@@ -12,9 +12,10 @@
     greys: { light: ["ffffff", "d9d9d9", "a6a6a6", "737373", "404040", "000000"], dark: ["14181f", "3a3f47", "6b7078", "9a9ea5", "cfd2d6", "ffffff"] },
   };
   const SIGNED = { light: ["8a3d00", "d9781e", "f6c08a", "f7f7f7", "9cc7e4", "2f7fbc", "0a3d73"], dark: ["ffc285", "d9822b", "7a4516", "14181f", "1b4f7d", "4a9bd6", "c3e6ff"] };
+  const HEAT = ["fff7ec", "fdd49e", "fc8d59", "d7301f", "7f0000"]; // over a picture, where blue would be lost
   const rgb = (hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));
   function palette(name, signed, dark) {
-    const entry = signed ? SIGNED : MAPS[name] || MAPS.blues;
+    const entry = signed ? SIGNED : name === "heat" ? HEAT : MAPS[name] || MAPS.blues;
     const stops = (Array.isArray(entry) ? entry : entry[dark ? "dark" : "light"]).map(rgb);
     const table = new Uint8Array(256 * 3);
     for (let i = 0; i < 256; i++) {
@@ -118,13 +119,17 @@
   }
 
   // ---- model: what is shown for a state -----------------------------------------------------------------------
-  const DEFAULTS = { view: "map", scope: "input", layer: -1, unit: "word", specials: 1, diagonal: 1, norm: "none", cmap: "blues", pin: "", k: 24 };
+  // A state's layer is its number (1 to L, -1 the last), as in every call, link and title; `raw` and `matrix` take its place, from 0.
+  const DEFAULTS = { view: "map", scope: "input", layer: -1, unit: "word", specials: 1, diagonal: 0, norm: "none", range: "all", cmap: "blues", pin: "", k: 24 };
   class Model {
     constructor(p) {
-      this.p = p; this.n = p.tokens.length; this.depth = p.depth; this.blocks = {}; this.signed = !!p.signed;
+      this.p = p; this.n = p.tokens.length; this.depth = p.depth; this.blocks = {}; this.tops = {}; this.signed = !!p.signed;
       for (const scope of ["layer", "input"]) if (p.maps[scope] && p.maps[scope].data) this.blocks[scope] = decode(p.maps[scope], p.depth, this.n);
       this.scopes = ["input", "layer"].filter((s) => p.maps[s]);
+      this.layers = p.layers || Array.from({ length: p.depth }, (_, l) => l + 1);
     }
+    place(layer) { return this.layers.indexOf(layer); }
+    layer(asked) { return asked < 0 ? this.layers[this.depth + asked] : this.layers.find((l) => l === asked); } // undefined: there is none
     raw(scope, layer) {
       if (!this.blocks[scope]) this.blocks[scope] = [];
       const cache = this.blocks[scope];
@@ -136,7 +141,19 @@
     }
     groups(s) {
       const all = s.unit === "word" ? this.p.groups : this.p.tokens.map((_, i) => [i]);
-      return s.specials ? all : all.filter((g) => !this.p.special[g[0]]);
+      const kept = s.specials ? all : all.filter((g) => !this.p.special[g[0]]);
+      return kept.length ? kept : all; // a text of nothing but special tokens shows them
+    }
+    // the largest value of a layer that is drawn in colour: without `diagonal` a token's contribution to itself is not
+    top(s, scope, layer) {
+      const key = [scope, layer, s.unit, s.specials, s.norm, s.diagonal].join();
+      if (this.tops[key] === undefined) {
+        const m = this.matrix(s, scope, layer), n = Math.round(Math.sqrt(m.length));
+        let top = 0;
+        for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) { const v = Math.abs(m[i * n + j]); if (v > top && isFinite(v) && (s.diagonal || i !== j)) top = v; }
+        this.tops[key] = top;
+      }
+      return this.tops[key];
     }
     label(group, s) {
       if (s.unit === "word") return this.p.words[this.p.groups.indexOf(group)];
@@ -163,5 +180,5 @@
     }
   }
   function extreme(values) { let top = 0; for (const v of values) { const a = Math.abs(v); if (a > top && isFinite(a)) top = a; } return top; }
-  global.ctxmix = { version: 1, widgets: [], Model, CanvasPen, SvgPen, palette, isDark, number, extreme, DEFAULTS, MAPS: Object.keys(MAPS), escape };
+  global.ctxmix = { version: 2, widgets: [], Model, CanvasPen, SvgPen, palette, isDark, number, extreme, DEFAULTS, MAPS: Object.keys(MAPS), escape };
 })(window);

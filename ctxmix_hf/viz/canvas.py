@@ -11,12 +11,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ctxmix_hf.maps import Attribution, ContextMixingMap
+from ctxmix_hf.results.attributions import Attribution
+from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.targets import first_shown
 from ctxmix_hf.viz.colours import css, ink, signed_shades
-from ctxmix_hf.viz.payload import default_target, finite, payload, visible
+from ctxmix_hf.viz.payload import finite, payload, row_place, visible
 
 _numbers = itertools.count()
-SCRIPTS = ("canvas.js", "draw.js", "widget.js")
+SCRIPTS = ("canvas.js", "finding.js", "paths.js", "draw.js", "widget.js")
 
 
 @cache
@@ -50,8 +52,9 @@ def fragment(data: dict[str, Any], fallback: str = "") -> str:
 def page(data: dict[str, Any], title: str) -> str:
     """One file that opens by double click."""
     return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width,initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px;max-width:1100px}}</style></head>"
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+        "content='width=device-width,initial-scale=1'>"
+        f"<title>{escape(title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px;max-width:1100px}}</style></head>"  # noqa: E501
         f"<body>{fragment(data)}</body></html>"
     )
 
@@ -62,31 +65,42 @@ def map_fragment(m: ContextMixingMap, example: int = 0, **state: Any) -> str:
 
 def map_page(m: ContextMixingMap, example: int = 0, **state: Any) -> str:
     data = payload(m, example, **state)
-    return page(data, f"ctxmix: {data['title']}")
+    where = m.where(data["state"].get("layer", -1), data["state"].get("scope", "input"))
+    return page(data, f"ctxmix: {data['title']}, {where}")
 
 
 def _fallback(m: ContextMixingMap, example: int) -> str:
     """Where scripts do not run (a rendered notebook on GitHub): the default target's row as coloured text."""
     one = m[example]
-    place = default_target(one.tokens[0])
-    return coloured_text(one.attribution(place), f"{m.method}: sources of {visible(one.tokens[0].shown()[place])}")
+    place = first_shown(one.tokens[0], bool(one.meta.get("causal")))
+    return coloured_text(
+        one.attribution(place),
+        f"{m.method}: sources of {visible(one.tokens[0].shown()[place])}, {m.where()}",
+    )
 
 
 def attribution_fragment(a: Attribution, cmap: str = "blues") -> str:
     """Coloured text, one line per example."""
-    lines = [coloured_text(a[b], f"{a.method}: {a.target}" if b == 0 else "", cmap) for b in range(len(a))]
+    lines = [coloured_text(a[b], row_title(a) if b == 0 else "", cmap) for b in range(len(a))]
     return f"<div class='ctxmix-attribution'>{''.join(lines)}</div>"
+
+
+def row_title(a: Attribution) -> str:
+    return f"{a.method}: {a.target}{row_place(a.meta)}"
 
 
 def attribution_page(a: Attribution, cmap: str = "blues") -> str:
     return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape('ctxmix: ' + a.method)}</title></head>"
+        "<!doctype html><html lang='en'><head><meta "
+        f"charset='utf-8'><title>{escape('ctxmix: ' + row_title(a))}</title></head>"
         f"<body style='margin:16px;max-width:1000px'>{attribution_fragment(a, cmap)}</body></html>"
     )
 
 
-def coloured_text(a: Attribution, title: str, cmap: str = "blues") -> str:
-    """Each piece on the colour of its score; the number is the tooltip."""
+def coloured_text(
+    a: Attribution, title: str, cmap: str = "blues", styles: list[str] | None = None
+) -> str:
+    """Each piece on the colour of its score; the number is the tooltip. `styles` adds to each piece's own."""
     values = finite(a.scores[0]).tolist()
     tokens = a.tokens[0]
     joined = {place for group in tokens.groups() for place in group[1:]}
@@ -96,7 +110,8 @@ def coloured_text(a: Attribution, title: str, cmap: str = "blues") -> str:
         label = visible(tokens.shown()[i])
         label = label.removeprefix("##") if i in joined else label
         spans.append(
-            f"{gap}<span title='{value:.4g}' style='background:{css(colour)};color:{css(ink(colour))};"
+            f"{gap}<span class='cmx-w' title='{value:.4g}' style='{styles[i] if styles else ''}"
+            f"background:{css(colour)};color:{css(ink(colour))};"
             f"padding:1px 3px;border-radius:3px'>{escape(label)}</span>"
         )
     head = f"<div style='font-weight:600;margin-bottom:4px'>{escape(title)}</div>" if title else ""

@@ -30,12 +30,20 @@ def shade(value: float, name: str = "blues") -> RGB:
     k = min(len(colours) - 2, int(place))
     f = place - k
     low, high = colours[k], colours[k + 1]
-    return (round(low[0] * (1 - f) + high[0] * f), round(low[1] * (1 - f) + high[1] * f), round(low[2] * (1 - f) + high[2] * f))
+    return (
+        round(low[0] * (1 - f) + high[0] * f),
+        round(low[1] * (1 - f) + high[1] * f),
+        round(low[2] * (1 - f) + high[2] * f),
+    )
 
 
 def ink(colour: RGB) -> RGB:
     """Black or white, whichever reads better on `colour`."""
-    return (17, 17, 17) if 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 140 else (255, 255, 255)
+    return (
+        (17, 17, 17)
+        if 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 140
+        else (255, 255, 255)
+    )
 
 
 def signed_shades(values: list[float], name: str = "blues") -> list[RGB]:

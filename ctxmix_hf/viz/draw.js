@@ -25,7 +25,7 @@
   }
 
   cm.draw = (w, pen, g) => {
-    const ink = w.ink(), top = w.scale();
+    const ink = w.ink(), top = w.top;
     pen.rect(0, 0, g.width, g.height, ink.back);
     ({ map: drawMap, layers: drawLayers, paths: drawPaths, image: drawImage })[g.view](w, pen, g, ink, top);
     if (g.view !== "paths") legend(w, pen, g, ink, top); else pen.text(pathNote(w), 4, g.height - 20, { size: 11, color: ink.dim });
@@ -54,6 +54,7 @@
   function drawMap(w, pen, g, ink, top) {
     const n = g.cols, chosen = w.rows(), labels = shown(w), every = Math.max(1, Math.ceil(11 / g.ch)), hot = w.hover ? w.hover.row : undefined;
     heat(w, pen, g, ink, (i, j) => (i === j && !w.s.diagonal ? null : w.matrix[i * n + j]), top);
+    if (!w.s.diagonal && g.cw >= 6) for (let i = 0; i < n; i++) pen.frame(g.x + i * g.cw + 2, g.y + i * g.ch + 2, g.cw - 4, g.ch - 4, ink.own, 1);
     columns(w, pen, g, ink, g.y - 6, []);
     corner(w, pen, g, ink);
     const cut = w.p.second ? w.groups.findIndex((x) => x[0] >= w.p.second) : -1; // where the second sentence begins
@@ -75,27 +76,26 @@
   function drawLayers(w, pen, g, ink, top) {
     const chosen = w.rows();
     heat(w, pen, g, ink, (i, j) => (!w.s.diagonal && chosen.includes(j) ? null : w.stack[g.rows - 1 - i][j]), top);
+    if (!w.s.diagonal && g.cw >= 6) for (let i = 0; i < g.rows; i++) for (const j of chosen) pen.frame(g.x + j * g.cw + 2, g.y + i * g.ch + 2, g.cw - 4, g.ch - 4, ink.own, 1);
     columns(w, pen, g, ink, g.y - 6, chosen);
-    for (let i = 0; i < g.rows; i++) { const l = g.rows - 1 - i; pen.text(`layer ${l + 1}`, g.x - 6, g.y + (i + 0.5) * g.ch, { size: 11, align: "right", color: l === w.s.layer ? ink.mark : ink.text, bold: l === w.s.layer }); }
+    for (let i = 0; i < g.rows; i++) { const l = g.rows - 1 - i; const on = w.model.layers[l] === w.s.layer; pen.text(`layer ${w.model.layers[l]}`, g.x - 6, g.y + (i + 0.5) * g.ch, { size: 11, align: "right", color: on ? ink.mark : ink.text, bold: on }); }
     if (w.hover && w.hover.at !== undefined) pen.frame(g.x + w.hover.col * g.cw, g.y + w.hover.at * g.ch, g.cw, g.ch, ink.mark, 1.5);
   }
-  // the strongest edges that carry the target's representation down through the layers
+  // whole paths from the input to the target, by what each carries; rows are shares
   cm.paths = (w) => {
-    const n = w.groups.length, edges = [], rows = w.rows();
-    let mass = new Float64Array(n);
-    for (const i of rows.length ? rows : [0]) mass[i] = 1;
-    for (let l = w.s.layer; l >= 0; l--) {
-      const m = w.model.matrix({ ...w.s, norm: "row" }, "layer", l), below = new Float64Array(n);
-      for (let i = 0; i < n; i++) if (mass[i]) for (let j = 0; j < n; j++) { const v = mass[i] * m[i * n + j]; below[j] += v; if (v > 0) edges.push({ l, i, j, v }); }
-      mass = below;
+    const rows = w.rows(), last = w.model.place(w.s.layer), key = JSON.stringify([w.s.layer, w.s.unit, w.s.specials, w.s.k, rows]);
+    if (!w.found || w.found.key !== key) {
+      const layers = Array.from({ length: last + 1 }, (_, l) => w.model.matrix({ ...w.s, norm: "row" }, "layer", l));
+      w.found = { key, ...cm.strongest(layers, w.groups.length, rows.length ? rows : [0], w.s.k) };
     }
-    return edges.sort((a, b) => b.v - a.v).slice(0, w.s.k);
+    return w.found;
   };
-  const pathNote = (w) => `The ${w.s.k} strongest edges down from layer ${w.s.layer + 1}; rows as shares.`;
+  const pathNote = (w) => { const { share, paths } = cm.paths(w); return `The ${paths} strongest paths from the input to the target: ${cm.finding.percent(share)} of the whole. Width is contribution.`; };
   function drawPaths(w, pen, g, ink) {
-    const edges = cm.paths(w), y = (l) => g.y + (g.depth - l) * g.gap, x = (j) => g.x + (j + 0.5) * g.cw, top = edges.length ? edges[0].v : 1, lit = new Set(), chosen = w.rows();
-    for (let l = 0; l <= g.depth; l++) pen.text(l ? `layer ${l}` : "input", g.x - 8, y(l), { size: 11, align: "right", color: ink.dim });
-    for (const e of edges.slice().reverse()) { pen.line(x(e.i), y(e.l + 1), x(e.j), y(e.l), w.dark ? "#6db8ea" : "#135aa3", 0.8 + (5 * e.v) / top, 0.25 + (0.7 * e.v) / top); lit.add(`${e.l + 1}.${e.i}`); lit.add(`${e.l}.${e.j}`); }
+    const { edges } = cm.paths(w), y = (l) => g.y + (g.depth - l) * g.gap, x = (j) => g.x + (j + 0.5) * g.cw, top = edges.length ? edges[0].v : 1, lit = new Set(), chosen = w.rows();
+    for (let l = 0; l <= g.depth; l++) pen.text(l ? `layer ${w.model.layers[l - 1]}` : w.model.layers[0] === 1 ? "input" : `layer ${w.model.layers[0] - 1}`, g.x - 8, y(l), { size: 11, align: "right", color: ink.dim });
+    const hot = w.hover && w.hover.edge;
+    for (const e of edges.slice().reverse()) { pen.line(x(e.i), y(e.l + 1), x(e.j), y(e.l), hot && hot.l === e.l && hot.i === e.i && hot.j === e.j ? ink.mark : w.dark ? "#6db8ea" : "#135aa3", 0.8 + (7 * e.v) / top, 0.3 + (0.65 * e.v) / top); lit.add(`${e.l + 1}.${e.i}`); lit.add(`${e.l}.${e.j}`); }
     for (let l = 0; l <= g.depth; l++) for (let j = 0; j < g.cols; j++) { const on = lit.has(`${l}.${j}`), r = on ? 3 : 1.2; pen.rect(x(j) - r, y(l) - r, 2 * r, 2 * r, on ? ink.mark : ink.dim); }
     const labels = shown(w), every = Math.max(1, Math.ceil(11 / g.cw));
     labels.forEach((s, j) => { if (j % every === 0 || lit.has(`0.${j}`)) pen.text(s, x(j), y(0) + 12, { size: 11, align: "right", turn: -g.slope, bold: lit.has(`0.${j}`), color: chosen.includes(j) ? ink.mark : lit.has(`0.${j}`) ? ink.text : ink.dim }); });
@@ -105,16 +105,16 @@
     else if (!w.loading) { w.loading = new Image(); w.loading.onload = () => { w.picture = w.loading; w.paint(); }; w.loading.src = w.p.image.src; }
     for (let i = 0; i < g.rows; i++) for (let j = 0; j < g.cols; j++) {
       const at = g.offset + i * g.cols + j;
-      if (w.row && (w.s.diagonal || !w.rows().includes(at))) { const c = w.shade(w.row[at], top); pen.rect(j * g.cw, i * g.ch, g.cw, g.ch, `rgba(${c[0]},${c[1]},${c[2]},${(0.12 + 0.68 * Math.min(1, Math.abs(w.row[at]) / top)).toFixed(3)})`); }
+      if (w.row && (w.s.diagonal || !w.rows().includes(at))) { const c = w.shade(w.row[at], top); pen.rect(j * g.cw, i * g.ch, g.cw, g.ch, `rgba(${c[0]},${c[1]},${c[2]},${(0.85 * Math.sqrt(Math.min(1, Math.abs(w.row[at]) / top))).toFixed(3)})`); }
       if (w.rows().includes(at) || (w.hover && w.hover.col === at)) pen.frame(j * g.cw + 1, i * g.ch + 1, g.cw - 2, g.ch - 2, ink.mark, 2);
     }
   }
   function legend(w, pen, g, ink, top) {
-    const wide = Math.min(180, g.width - 20), x = Math.max(4, Math.min(g.x, g.width - wide - 8)), y = g.height - 30, low = w.model.signed ? -top : 0;
+    const wide = Math.min(230, g.width - 20), x = Math.max(4, Math.min(g.x, g.width - wide - 8)), y = g.height - 30, low = w.model.signed ? -top : 0;
     for (let i = 0; i < 60; i++) { const c = w.shade(low + ((i + 0.5) / 60) * (top - low), top); pen.rect(x + (i * wide) / 60, y, wide / 60 + 0.5, 9, `rgb(${c[0]},${c[1]},${c[2]})`); }
     pen.frame(x, y, wide, 9, ink.dim, 0.5);
     pen.text(w.model.signed ? cm.number(low) : "0", x, y + 19, { size: 11, color: ink.dim });
-    pen.text(w.model.signed ? (w.p.legend || "difference") : "contribution", x + wide / 2, y + 19, { size: 11, color: ink.dim, align: "center" });
+    pen.text(w.model.signed ? (w.p.legend || "difference") : (w.s.diagonal ? "contribution" : "contribution of others"), x + wide / 2, y + 19, { size: 11, color: ink.dim, align: "center" });
     pen.text(cm.number(top), x + wide, y + 19, { size: 11, color: ink.dim, align: "right" });
   }
 })(window);

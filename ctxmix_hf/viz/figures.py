@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ctxmix_hf.counting import in_words, layer_index
 from ctxmix_hf.errors import InputError, MissingDependencyError, UnknownNameError
-from ctxmix_hf.maps import Attribution, ContextMixingMap
-from ctxmix_hf.maps import Target as MapTarget
+from ctxmix_hf.results.attributions import Attribution
+from ctxmix_hf.results.maps import ContextMixingMap, heading
+from ctxmix_hf.targets import Target as MapTarget
 from ctxmix_hf.viz.colours import CANVAS_MAPS, stops
-from ctxmix_hf.viz.payload import check_not_empty, heading, visible
+from ctxmix_hf.viz.payload import check_not_empty, row_place, visible
 
 if TYPE_CHECKING:
-    from ctxmix_hf.viz.difference import MapDifference
+    from ctxmix_hf.results.differences import MapDifference
 
 MAX_DRAWN = 512  # tokens per side; longer maps are averaged down and the title says so
-_FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Noto Sans Arabic", "Noto Sans Hebrew",
-          "Noto Emoji", "Symbola", "Unifont")  # fmt: skip
+_FONTS = (
+    "DejaVu Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Zen Hei",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Emoji",
+    "Symbola",
+    "Unifont",
+)
 
 
 def pyplot() -> Any:
@@ -61,7 +72,9 @@ def colour_map(name: Any, signed: bool = False) -> Any:
         return name
     if name is None or name in CANVAS_MAPS:
         chosen = "signed" if signed else str(name or "blues")
-        return LinearSegmentedColormap.from_list(f"ctxmix_{chosen}", [f"#{stop}" for stop in stops(chosen)])
+        return LinearSegmentedColormap.from_list(
+            f"ctxmix_{chosen}", [f"#{stop}" for stop in stops(chosen)]
+        )
     if name in matplotlib.colormaps:
         return matplotlib.colormaps[name]
     raise UnknownNameError.among("colour map", name, [*CANVAS_MAPS, *matplotlib.colormaps])
@@ -93,9 +106,16 @@ def label_axis(axis: Any, labels: Sequence[str], inches: float, vertical: bool) 
     places = list(range(0, len(labels), every))
     size = 8 if len(labels) / max(inches, 0.1) < 6.5 else 6.5
     axis.set_ticks(places)
-    turn: dict[str, Any] = {} if vertical else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+    turn: dict[str, Any] = (
+        {} if vertical else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+    )
     names = [drawable(visible(labels[i])) for i in places]
-    axis.set_ticklabels([n if len(n) <= 24 else n[:23] + "…" for n in names], fontsize=size, fontfamily=fonts(), **turn)
+    axis.set_ticklabels(
+        [n if len(n) <= 24 else n[:23] + "…" for n in names],
+        fontsize=size,
+        fontfamily=fonts(),
+        **turn,
+    )
 
 
 def thinned(values: Any, labels: Sequence[str]) -> tuple[Any, list[str], str]:
@@ -106,18 +126,35 @@ def thinned(values: Any, labels: Sequence[str]) -> tuple[Any, list[str], str]:
     step = -(-size // MAX_DRAWN)
     starts = list(range(0, size, step))
     counts = np.diff([*starts, size])
-    for axis in range(values.ndim - 2 if values.shape[-2] == size else values.ndim - 1, values.ndim):
+    for axis in range(
+        values.ndim - 2 if values.shape[-2] == size else values.ndim - 1, values.ndim
+    ):
         shape = [-1 if k == axis else 1 for k in range(values.ndim)]
         values = np.add.reduceat(values, starts, axis=axis) / counts.reshape(shape)
-    return values, [labels[i] for i in starts], f" (thinned: {size} tokens, each cell the mean of {step} × {step})"
+    return (
+        values,
+        [labels[i] for i in starts],
+        f" (thinned: {size} tokens, each cell the mean of {step} × {step})",
+    )
 
 
 def side(count: int, least: float = 2.6, most: float = 11.0) -> float:
     return float(min(most, max(least, 0.24 * count + 1.0)))
 
 
-def draw(axes: Any, values: Any, rows: Sequence[str], cols: Sequence[str], cmap: Any, top: float, low: float, inches: Any) -> Any:
-    image = axes.imshow(values, cmap=cmap, vmin=low, vmax=top, aspect="auto", interpolation="nearest")
+def draw(
+    axes: Any,
+    values: Any,
+    rows: Sequence[str],
+    cols: Sequence[str],
+    cmap: Any,
+    top: float,
+    low: float,
+    inches: Any,
+) -> Any:
+    image = axes.imshow(
+        values, cmap=cmap, vmin=low, vmax=top, aspect="auto", interpolation="nearest"
+    )
     label_axis(axes.yaxis, rows, inches[1], True)
     label_axis(axes.xaxis, cols, inches[0], False)
     axes.tick_params(length=0)
@@ -127,81 +164,156 @@ def draw(axes: Any, values: Any, rows: Sequence[str], cols: Sequence[str], cmap:
 
 
 def _values(m: ContextMixingMap, scope: str) -> Any:
-    held = m.input if scope == "input" else m.layers
-    if held is None:
-        raise InputError(f"{m.method} has no per-layer maps: use scope='input'.")
-    return np.nan_to_num(held[0].detach().cpu().double().numpy())
+    return np.nan_to_num(m.of_scope(scope)[0].detach().cpu().double().numpy())
+
+
+def _all_layers(m: ContextMixingMap, scope: str) -> str:
+    return "from the input" if m.meant(scope) == "input" else "within the layer"
 
 
 def prepared(m: ContextMixingMap, example: int, words: bool) -> ContextMixingMap:
     check_not_empty(m)
     one = m[example]
-    return one.words() if words and one.meta.get("unit") != "word" and not one.meta.get("notes", {}).get("grid") else one
+    return (
+        one.words()
+        if words and one.meta.get("unit") != "word" and not one.meta.get("notes", {}).get("grid")
+        else one
+    )
 
 
 def titled(axes: Any, title: str, size: float = 10) -> None:
     axes.set_title(drawable(title), fontsize=size, fontfamily=fonts())
 
 
-def plot_map(m: ContextMixingMap, layer: int = -1, scope: str = "input", example: int = 0, words: bool = True,
-             cmap: Any = None, title: str | None = None) -> Any:  # fmt: skip
+def plot_map(
+    m: ContextMixingMap,
+    layer: int = -1,
+    scope: str = "input",
+    example: int = 0,
+    words: bool = True,
+    cmap: Any = None,
+    title: str | None = None,
+) -> Any:
     """Targets are rows, sources columns."""
     pyplot()
     one = prepared(m, example, words)
-    values, labels, said = thinned(_values(one, scope)[layer], one.tokens[0].shown())
+    values, labels, said = thinned(
+        _values(one, scope)[layer_index(layer, m.layer_numbers)], one.tokens[0].shown()
+    )
     edge = side(len(labels))
     figure, axes = new_figure(edge + 1.6, edge + 0.9)
-    image = draw(axes[0, 0], values, labels, labels, colour_map(cmap), float(values.max()) or 1.0, 0.0, (edge, edge))
-    where = f"layer {layer % m.depth + 1}, " + ("from the input" if scope == "input" else "within the layer")
-    titled(axes[0, 0], (title or f"{heading(m)}\n{where}") + said)
+    image = draw(
+        axes[0, 0],
+        values,
+        labels,
+        labels,
+        colour_map(cmap),
+        float(values.max()) or 1.0,
+        0.0,
+        (edge, edge),
+    )
+    titled(axes[0, 0], (title or f"{heading(m)}\n{m.where(layer, scope)}") + said)
     axes[0, 0].set_xlabel("source", fontsize=8)
     axes[0, 0].set_ylabel("target", fontsize=8)
     figure.colorbar(image, ax=axes[0, 0], fraction=0.045, pad=0.02).ax.tick_params(labelsize=7)
     return figure
 
 
-def plot_layers(m: ContextMixingMap, target: MapTarget = "[CLS]", scope: str = "input", example: int = 0, words: bool = True,
-                cmap: Any = None) -> Any:  # fmt: skip
+def plot_layers(
+    m: ContextMixingMap,
+    target: MapTarget = None,
+    scope: str = "input",
+    example: int = 0,
+    words: bool = True,
+    cmap: Any = None,
+) -> Any:
     """Layers by tokens for one target, the last layer on top (as the papers' [CLS] figures)."""
     pyplot()
     one = prepared(m, example, words)
-    rows = _values(one, scope)[:, one.position(target)].mean(axis=1)
+    rows = np.einsum("t,lts->ls", one.weights(target).numpy(), _values(one, scope))
     values, labels, said = thinned(rows, one.tokens[0].shown())
     wide, high = side(len(labels), 3.5), 0.32 * m.depth + 0.4
     figure, axes = new_figure(wide + 1.4, high + 1.3)
-    names = [str(layer + 1) for layer in range(m.depth)]
-    image = draw(axes[0, 0], values[::-1], names[::-1], labels, colour_map(cmap), float(values.max()) or 1.0, 0.0, (wide, high))
-    titled(axes[0, 0], f"{heading(m)}: sources of {target}{said}")
+    names = [str(number) for number in m.layer_numbers]
+    image = draw(
+        axes[0, 0],
+        values[::-1],
+        names[::-1],
+        labels,
+        colour_map(cmap),
+        float(values.max()) or 1.0,
+        0.0,
+        (wide, high),
+    )
+    titled(
+        axes[0, 0],
+        f"{heading(m)}: sources of {one.attribution(target).target}\n{_all_layers(m, scope)}{said}",
+    )
     axes[0, 0].set_ylabel("layer", fontsize=8)
     figure.colorbar(image, ax=axes[0, 0], fraction=0.045, pad=0.02).ax.tick_params(labelsize=7)
     return figure
 
 
-def plot_grid(m: ContextMixingMap, scope: str = "layer", example: int = 0, words: bool = True, cmap: Any = None) -> Any:
-    """All layers on one scale."""
+def plot_grid(
+    m: ContextMixingMap, scope: str = "any", example: int = 0, words: bool = True, cmap: Any = None
+) -> Any:
+    """All layers on one scale: within each layer, or from the input for a method that has nothing
+    else (the title says which).
+    """
     pyplot()
     one = prepared(m, example, words)
-    scope = scope if one.layers is not None else "input"
-    values, labels, said = thinned(_values(one, scope), one.tokens[0].shown())
-    return _panels(values, [f"layer {k + 1}" for k in range(m.depth)], labels, f"{heading(m)}{said}", cmap, float(values.max()) or 1.0)
+    chosen = ("input" if one.layers is None else "layer") if scope == "any" else scope
+    values, labels, said = thinned(_values(one, chosen), one.tokens[0].shown())
+    title = f"{heading(m)}, {_all_layers(m, chosen)}{said}"
+    return _panels(
+        values,
+        [f"layer {number}" for number in m.layer_numbers],
+        labels,
+        title,
+        cmap,
+        float(values.max()) or 1.0,
+    )
 
 
-def plot_methods(maps: Mapping[str, ContextMixingMap], layer: int = -1, example: int = 0, words: bool = True, cmap: Any = None) -> Any:
+def plot_methods(
+    maps: Mapping[str, ContextMixingMap],
+    layer: int = -1,
+    example: int = 0,
+    words: bool = True,
+    cmap: Any = None,
+) -> Any:
     """The same sentence under several methods, rows as shares of each method's own largest value."""
     pyplot()
     if not maps:
-        raise InputError("There are no maps to compare: give a dict of name to map, as explain(model, text, [...]) returns.")
+        raise InputError(
+            "There are no maps to compare: give a dict of name to map, as explain(model, text, [...]) returns."
+        )
     shown = {name: prepared(m, example, words) for name, m in maps.items()}
     labels = next(iter(shown.values())).tokens[0].shown()
     if any(one.tokens[0].shown() != labels for one in shown.values()):
-        raise InputError("The maps are of different sentences: plot_methods compares methods on one sentence (difference() aligns two).")
-    stack = np.stack([_values(one, "input")[layer] for one in shown.values()])
+        raise InputError(
+            "The maps are of different sentences: plot_methods compares methods on one sentence "
+            "(difference() aligns two)."
+        )
+    stack = np.stack(
+        [_values(one, "input")[layer_index(layer, one.layer_numbers)] for one in shown.values()]
+    )
+    numbers = {one.layer_numbers[layer_index(layer, one.layer_numbers)] for one in shown.values()}
+    where = (
+        in_words(numbers.pop(), "input")
+        if len(numbers) == 1
+        else f"layer {layer} of each (-1 is the last), from the input"
+    )
     stack = stack / np.maximum(stack.max(axis=(1, 2), keepdims=True), 1e-30)
     values, labels, said = thinned(stack, labels)
-    return _panels(values, list(shown), labels, f"from the input, each divided by its largest value{said}", cmap, 1.0)
+    return _panels(
+        values, list(shown), labels, f"{where}, each divided by its largest value{said}", cmap, 1.0
+    )
 
 
-def _panels(values: Any, names: Sequence[str], labels: Sequence[str], title: str, cmap: Any, top: float) -> Any:
+def _panels(
+    values: Any, names: Sequence[str], labels: Sequence[str], title: str, cmap: Any, top: float
+) -> Any:
     cols = min(3 if len(labels) > 12 else 4, len(names))
     rows = -(-len(names) // cols)
     edge = side(len(labels), 2.2, 4.2)
@@ -219,15 +331,21 @@ def _panels(values: Any, names: Sequence[str], labels: Sequence[str], title: str
     return figure
 
 
-def plot_difference(d: MapDifference, layer: int = -1, scope: str = "input", cmap: Any = None) -> Any:
+def plot_difference(
+    d: MapDifference, layer: int = -1, scope: str = "input", cmap: Any = None
+) -> Any:
     """Signed: blue where the second map has more, orange where it has less."""
     pyplot()
-    held = d.input if scope == "input" or d.layers is None else d.layers
-    values, labels, said = thinned(np.nan_to_num(held[layer].detach().cpu().double().numpy()), d.tokens.shown())
+    held = d.of_scope(scope)[layer_index(layer, d.layer_numbers)]
+    values, labels, said = thinned(
+        np.nan_to_num(held.detach().cpu().double().numpy()), d.tokens.shown()
+    )
     edge, top = side(len(labels)), float(np.abs(values).max()) or 1.0
     figure, axes = new_figure(edge + 2.0, edge + 1.2)
-    image = draw(axes[0, 0], values, labels, labels, colour_map(cmap, signed=True), top, -top, (edge, edge))
-    titled(axes[0, 0], d.title + said)
+    image = draw(
+        axes[0, 0], values, labels, labels, colour_map(cmap, signed=True), top, -top, (edge, edge)
+    )
+    titled(axes[0, 0], f"{d.title}\n{d.where(layer, scope)}{said}")
     figure.colorbar(image, ax=axes[0, 0], fraction=0.045, pad=0.02).ax.tick_params(labelsize=7)
     return figure
 
@@ -246,6 +364,6 @@ def plot_attribution(a: Attribution, example: int = 0, words: bool = True, cmap:
     shades = colour_map(cmap)(0.35 + 0.6 * np.abs(values) / top)
     axes[0, 0].bar(range(len(values)), values, color=shades)
     label_axis(axes[0, 0].xaxis, labels, wide, False)
-    titled(axes[0, 0], f"{a.method}: {a.target}{said}")
+    titled(axes[0, 0], f"{a.method}: {a.target}{row_place(a.meta)}{said}")
     axes[0, 0].tick_params(axis="y", labelsize=7)
     return figure

@@ -7,39 +7,56 @@ their layer's largest one before they are halved, which keeps three to four digi
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ctxmix_hf.counting import check_scope, in_words, layer_index
 from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
-from ctxmix_hf.maps import ContextMixingMap
+from ctxmix_hf.results.maps import ContextMixingMap, heading, model_name
+from ctxmix_hf.targets import first_shown
 from ctxmix_hf.tokens import Tokens
 from ctxmix_hf.viz.colours import CANVAS_MAPS
+from ctxmix_hf.viz.names import people_name
 
-VERSION = 1
+VERSION = 2  # 1: `state.layer` counted from 0, and there were no `layers`
 OTHERS = ("layer", "specials", "diagonal", "k", "pin")
 MAX_TOKENS = 1024  # beyond this a browser cannot draw a cell per value
 VIEWS = {
-    "view": ("map", "layers", "paths", "image"), "scope": ("input", "layer"), "unit": ("word", "piece"),
-    "norm": ("none", "row", "max"), "cmap": CANVAS_MAPS,
-}  # fmt: skip
+    "view": ("map", "layers", "paths", "image"),
+    "scope": ("input", "layer"),
+    "unit": ("word", "piece"),
+    "norm": ("none", "row", "max"),
+    "range": ("all", "layer"),
+    "cmap": CANVAS_MAPS,
+}
 
 
 def check_not_empty(m: ContextMixingMap) -> None:
     if len(m) == 0 or m.size == 0 or m.depth == 0 or not bool(m.mask.any()):
-        raise InputError("This map is empty: it has no tokens or no layers, so there is nothing to draw.")
+        raise InputError(
+            "This map is empty: it has no tokens or no layers, so there is nothing to draw."
+        )
 
 
-def check_state(state: Mapping[str, Any]) -> dict[str, Any]:
+def check_state(
+    state: Mapping[str, Any], numbers: Sequence[int], scopes: Sequence[str]
+) -> dict[str, Any]:
     """Display options as the widget takes them; a wrong one is named, with what exists."""
+    if "layer" in state:
+        state = {**state, "layer": numbers[layer_index(state["layer"], numbers)]}
+    if check_scope(state.get("scope", "input")) not in scopes:
+        raise OptionError("There are no per-layer maps: use scope='input'.")
     for key, value in state.items():
         if key in VIEWS and value not in VIEWS[key]:
             raise UnknownNameError.among("colour map" if key == "cmap" else key, value, VIEWS[key])
         if key not in VIEWS and key not in OTHERS:
-            raise OptionError(f"Display option {key!r} does not exist. Choose from: {', '.join([*VIEWS, *OTHERS])}.")
+            raise OptionError(
+                f"Display option {key!r} does not exist. Choose from: {', '.join([*VIEWS, *OTHERS])}."
+            )
     return {key: int(value) if isinstance(value, bool) else value for key, value in state.items()}
 
 
@@ -54,7 +71,7 @@ def block(values: Tensor) -> dict[str, Any]:
 
 def token_fields(tokens: Tokens) -> dict[str, Any]:
     """Labels of pieces and words, and how they belong together."""
-    groups, merged = tokens.groups(), tokens.merged()
+    groups, merged, unknown = tokens.groups(), tokens.merged(), tokens.unknowns()
     special = merged.special or tuple(False for _ in groups)
     word_of: list[int | None] = [None] * len(tokens)
     for w, group in enumerate(groups):
@@ -65,59 +82,93 @@ def token_fields(tokens: Tokens) -> dict[str, Any]:
         "words": [visible(piece) for piece in merged.shown()],
         "groups": groups,
         "word_of": word_of,
-        "special": [bool(flag) for flag in (tokens.special or [False] * len(tokens))],
+        "special": [
+            bool(flag) and not lost
+            for flag, lost in zip(tokens.special or [False] * len(tokens), unknown, strict=True)
+        ],
+        "unknown": unknown,
         "text": tokens.text,
     }
 
 
 def visible(piece: str) -> str:
     """Control characters shown as symbols, so that a label never disappears or moves the line."""
-    shown = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 else "␡" if c == "\x7f" else c for c in piece)
+    shown = "".join(
+        chr(0x2400 + ord(c)) if ord(c) < 32 else "␡" if c == "\x7f" else c for c in piece
+    )
     return shown or "∅"
 
 
-def payload(m: ContextMixingMap, example: int = 0, *, title: str | None = None, **state: Any) -> dict[str, Any]:
+def payload(
+    m: ContextMixingMap, example: int = 0, *, title: str | None = None, **state: Any
+) -> dict[str, Any]:
     """Everything the widget needs for one example of a map; `state` are its first display options."""
     check_not_empty(m)
     one = m[example]
     if one.size > MAX_TOKENS:
-        raise InputError(f"{one.size} tokens are too many for the canvas (at most {MAX_TOKENS}): use m.plot() or cut the text.")
+        raise InputError(
+            f"{one.size} tokens are too many for the canvas (at most {MAX_TOKENS}): use m.plot() or cut the text."
+        )
     maps: dict[str, Any] = {}
     if one.layers is not None:
         maps["layer"] = block(one.layers[0])
-    rolled = one.layers is not None and one.aggregation == "rollout" and one.residual is None
-    if rolled and one.meta.get("unit") != "word":
-        maps["input"] = {"shares": bool(one.meta.get("rolls_out_shares")), "label": "from the input (rollout)"}
+    if _rolls_out(one):
+        maps["input"] = {
+            "shares": bool(one.meta.get("rolls_out_shares")),
+            "label": "from the input (rollout)",
+        }
     else:
-        named = f"from the input ({one.aggregation})" if one.layers is not None else "from the input"
+        joined = (
+            f"from the input ({one.aggregation})" if one.layers is not None else "from the input"
+        )
+        named = joined if one.meant("input") == "input" else "within the layer (not joined)"
         maps["input"] = {**block(one.input[0]), "label": named}
     return {
-        "version": VERSION, "method": m.method, "aggregation": m.aggregation, "depth": m.depth, "maps": maps, "signed": False,
-        "title": title or heading(m), "pin": str(default_target(one.tokens[0])), "notes": list(standard_error_note(one)),
-        "state": check_state(state), **token_fields(one.tokens[0]),
-    }  # fmt: skip
+        "version": VERSION,
+        "method": m.method,
+        "name": people_name(m.method),
+        "model": model_name(m.meta),
+        "aggregation": m.aggregation,
+        "depth": m.depth,
+        "layers": list(m.layer_numbers),
+        "maps": maps,
+        "signed": False,
+        "title": title or heading(m),
+        "pin": str(first_shown(one.tokens[0], bool(one.meta.get("causal")))),
+        "notes": list(standard_error_note(one)),
+        "state": check_state(state, m.layer_numbers, list(maps)),
+        **token_fields(one.tokens[0]),
+    }
+
+
+def _rolls_out(one: ContextMixingMap) -> bool:
+    """Is the input map the product of the layer maps, so that the browser can make it? Not of
+    words, some tokens or one layer.
+    """
+    if one.layers is None or one.aggregation != "rollout" or one.residual is not None:
+        return False
+    return one.given_input is None or torch.allclose(
+        one.aggregate("rollout"), one.given_input, rtol=1e-4, atol=1e-6
+    )
 
 
 def standard_error_note(m: ContextMixingMap) -> list[str]:
-    return ["Values are an estimate from random probes."] if m.meta.get("options", {}).get("sketch") else []
+    return (
+        ["Values are an estimate from random probes."]
+        if m.meta.get("options", {}).get("sketch")
+        else []
+    )
 
 
-def heading(m: ContextMixingMap) -> str:
-    """`value_zeroing · agreement`."""
-    return " · ".join(filter(None, [m.method, model_name(m.meta)]))
-
-
-def model_name(meta: Mapping[str, Any]) -> str:
-    name = str((meta.get("origin") or {}).get("model") or "")
-    return name.rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", ".")) or name.count("/") > 1 else name
-
-
-def default_target(tokens: Tokens) -> int:
-    """The masked word where there is one, else the first token ([CLS])."""
-    for name in ("[MASK]", "<mask>"):
-        if name in tokens.pieces:
-            return tokens.pieces.index(name)
-    return 0
+def row_place(meta: Mapping[str, Any], before: str = ", ") -> str:
+    """Which row of a map an attribution is; of scores for a class, where their gradients were taken if not at e^0."""
+    if "scope" in meta:
+        return (
+            before
+            + in_words(meta["layer"], meta["scope"])
+            + (f" ({meta['part']})" if meta.get("part") else "")
+        )
+    return f"{before}at e^{meta['layer']}" if "class_index" in meta and meta.get("layer") else ""
 
 
 def finite(values: Tensor) -> Tensor:

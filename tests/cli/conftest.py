@@ -27,14 +27,18 @@ class Result:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")}
+    kept = {
+        key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **extra}
 
 
 @pytest.fixture(scope="session")
 def shell() -> Callable[..., Result]:
     def run(*args: str, stdin: str | None = None, cwd: Path | None = None, **env: str) -> Result:
-        given: dict[str, Any] = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+        given: dict[str, Any] = (
+            {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+        )
         done = subprocess.run(
             [sys.executable, "-m", "ctxmix_hf", *args],
             capture_output=True,
@@ -50,7 +54,9 @@ def shell() -> Callable[..., Result]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Result]]:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
 

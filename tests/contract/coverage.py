@@ -28,11 +28,14 @@ def main() -> None:
         except CtxmixError as error:
             print(f"{name:28} {error}", file=sys.stderr)
     exact = sum(row["level"] == 2 for row in rows)
-    TARGET.write_text(json.dumps({"transformers": transformers.__version__, "families": rows}, indent=1) + "\n")
+    TARGET.write_text(
+        json.dumps({"transformers": transformers.__version__, "families": rows}, indent=1) + "\n"
+    )
     for row in rows:
         error = "-" if row["error"] is None else f"{row['error']:.0e}"
         print(
-            f"{row['name']:28} {row['modality']:8} level {row['level']} {row['order']:10} {row['norm']:18} {row['feed_forward']:8} {error}"
+            f"{row['name']:28} {row['modality']:8} level {row['level']} {row['order']:10} "
+            f"{row['norm']:18} {row['feed_forward']:8} {error}"
         )
     print(f"{exact} families exact, {len(rows)} recorded (transformers {transformers.__version__})")
 

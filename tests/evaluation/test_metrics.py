@@ -31,7 +31,9 @@ def test_rank_correlation_is_undefined_not_zero() -> None:
 
 def test_dense_ranks_are_not_used() -> None:
     """METHODS-NOTES Q31: dense ranks would give 0.54 here."""
-    assert m.rank_correlation([0.1, 0.1, 0.2, 0.3, 0.3, 0.3], [1, 2, 3, 4, 5, 6]) == pytest.approx(0.93, abs=0.005)
+    assert m.rank_correlation([0.1, 0.1, 0.2, 0.3, 0.3, 0.3], [1, 2, 3, 4, 5, 6]) == pytest.approx(
+        0.93, abs=0.005
+    )
 
 
 def test_pearson_is_scipys() -> None:
@@ -51,7 +53,9 @@ def test_average_precision_is_scikit_learns(ties: bool) -> None:
         scores, gold = RNG.random(8), (RNG.random(8) < 0.4).astype(int)
         gold[3] = 1
         scores = np.round(scores * 3) if ties else scores
-        assert m.average_precision(scores, gold) == pytest.approx(average_precision_score(gold, scores), abs=1e-12)
+        assert m.average_precision(scores, gold) == pytest.approx(
+            average_precision_score(gold, scores), abs=1e-12
+        )
     assert math.isnan(m.average_precision([1, 2], [0, 0]))
 
 

@@ -14,7 +14,16 @@ from sklearn.neighbors import NearestNeighbors
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data
-from ctxmix_hf.evaluation.identifiability import Task, distances, fit, folds, identified, learn, rate
+from ctxmix_hf.evaluation.fitting import Fitting
+from ctxmix_hf.evaluation.identifiability import (
+    Task,
+    distances,
+    fit,
+    folds,
+    identified,
+    learn,
+    rate,
+)
 from ctxmix_hf.evaluation.mdl_probe import block_ends, fit_probe, mdl_probe, online_code
 
 RNG = np.random.default_rng(3)
@@ -31,7 +40,11 @@ def test_probe_is_scikit_learns() -> None:
     weight, bias = fit_probe(x, y, 2, penalty=1.0)
     ours = torch.softmax(x @ weight + bias, dim=-1)[:, 1].numpy()
     # two softmax columns w and -w: |w|^2 + |w|^2 against one column of 2w, so half the penalty
-    theirs = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000).fit(x.numpy(), y.numpy()).predict_proba(x.numpy())[:, 1]
+    theirs = (
+        LogisticRegression(C=2.0, tol=1e-10, max_iter=1000)
+        .fit(x.numpy(), y.numpy())
+        .predict_proba(x.numpy())[:, 1]
+    )
     assert ours == pytest.approx(theirs, abs=1e-4)
 
 
@@ -48,8 +61,12 @@ def test_online_code_by_hand() -> None:
     for start, end in ((10, 20), (20, 40)):
         mean = x[:start].mean(dim=0)
         scale = (x[:start] - mean).square().mean().sqrt()
-        probe = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000).fit(((x[:start] - mean) / scale).numpy(), y[:start].numpy())
-        p = probe.predict_proba(((x[start:end] - mean) / scale).numpy())[np.arange(end - start), y[start:end].numpy()]
+        probe = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000).fit(
+            ((x[:start] - mean) / scale).numpy(), y[:start].numpy()
+        )
+        p = probe.predict_proba(((x[start:end] - mean) / scale).numpy())[
+            np.arange(end - start), y[start:end].numpy()
+        ]
         bits -= np.log2(p).sum()
     assert code.bits == pytest.approx(bits, rel=1e-4)
     assert code.uniform == 40 and code.compression == pytest.approx(40 / bits, rel=1e-4)
@@ -64,7 +81,9 @@ def test_noise_does_not_compress_and_a_copy_does() -> None:
 
 def test_mdl_table(context: Callable[..., Context]) -> None:
     table = mdl_probe(context(16))
-    assert table.column("layer") == list(range(7)) and all(v > 0 for v in table.column("compression"))
+    assert table.column("layer") == list(range(7)) and all(
+        v > 0 for v in table.column("compression")
+    )
 
 
 def test_probe_without_labels_is_refused(box: object, context: Callable[..., Context]) -> None:
@@ -79,8 +98,15 @@ def test_probe_without_labels_is_refused(box: object, context: Callable[..., Con
 def test_nearest_is_scikit_learns(distance: str) -> None:
     predicted, candidates = torch.randn(7, 4), torch.randn(9, 4)
     metric = "cosine" if distance == "cosine" else "euclidean"
-    theirs = NearestNeighbors(n_neighbors=1, metric=metric).fit(candidates.numpy()).kneighbors(predicted.numpy())
-    assert distances(predicted, candidates, distance).argmin(dim=-1).tolist() == theirs[1][:, 0].tolist()  # type: ignore[arg-type]
+    theirs = (
+        NearestNeighbors(n_neighbors=1, metric=metric)
+        .fit(candidates.numpy())
+        .kneighbors(predicted.numpy())
+    )
+    assert (
+        distances(predicted, candidates, distance).argmin(dim=-1).tolist()
+        == theirs[1][:, 0].tolist()
+    )  # type: ignore[arg-type]
     assert identified(predicted, candidates, torch.from_numpy(theirs[1][:, 0]), distance).all()  # type: ignore[arg-type]
 
 
@@ -88,7 +114,11 @@ def test_folds_test_every_sentence_once_and_never_train_on_it() -> None:
     made = list(folds(11, seed=1))
     assert sorted(i for fold in made for i in fold[2]) == list(range(11))
     for train, valid, test in made:
-        assert not set(train) & set(valid) and not set(train) & set(test) and not set(valid) & set(test)
+        assert (
+            not set(train) & set(valid)
+            and not set(train) & set(test)
+            and not set(valid) & set(test)
+        )
 
 
 def test_a_rotation_is_undone_by_a_linear_map_but_not_naively() -> None:
@@ -100,7 +130,10 @@ def test_a_rotation_is_undone_by_a_linear_map_but_not_naively() -> None:
         states.append(torch.stack([x, x @ turn]))
     fold = (list(range(20)), list(range(20, 24)), list(range(24, 30)))
     naive = Task("naive", "cosine", 1)
-    assert rate(states, naive, fold[2], learn(states, naive, fold, 0)) == (rate(states, naive, fold[2], None)[0], 72)
+    assert rate(states, naive, fold[2], learn(states, naive, fold, 0)) == (
+        rate(states, naive, fold[2], None)[0],
+        72,
+    )
     assert rate(states, naive, fold[2], None)[0] < 36
     for distance in ("cosine", "l2"):
         task = Task("linear", distance, 1)  # type: ignore[arg-type]
@@ -119,5 +152,5 @@ def test_neighbours_leave_the_edges_out() -> None:
 def test_fit_is_seeded_and_leaves_the_global_generator_alone() -> None:
     x, y = torch.randn(40, 4), torch.randn(40, 4)
     before = torch.get_rng_state()
-    a, b = (fit("mlp", "l2", x, y, (x, y), seed=3, epochs=3)(x) for _ in range(2))
+    a, b = (fit("mlp", "l2", x, y, (x, y), 3, Fitting(epochs=3))(x) for _ in range(2))
     assert torch.equal(a, b) and torch.equal(before, torch.get_rng_state())

@@ -11,8 +11,14 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import ctxmix_hf as cm
-from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError, UnsupportedMethodError
-from ctxmix_hf.evaluation import EVALUATIONS, SUITES, scores, work
+from ctxmix_hf.errors import (
+    InputError,
+    OptionError,
+    StoreError,
+    UnknownNameError,
+    UnsupportedMethodError,
+)
+from ctxmix_hf.evaluation import EVALUATIONS, SUITES, scores, suite, work
 from ctxmix_hf.evaluation.bench import Bench, open_bench
 from ctxmix_hf.evaluation.work import Store
 from ctxmix_hf.instrumentation.session import instrumentation_of
@@ -23,7 +29,11 @@ FEW = ["attention", "alti", "random"]
 def test_every_suite_names_registered_evaluations() -> None:
     assert not set(SUITES) & set(EVALUATIONS), "one name, one meaning"
     assert {name for names in SUITES.values() for name in names} <= set(EVALUATIONS)
-    assert set(EVALUATIONS) - {name for names in SUITES.values() for name in names} == {"model_consistency", "alignment_accuracy"}
+    assert set(EVALUATIONS) - {name for names in SUITES.values() for name in names} == {
+        "model_consistency",
+        "alignment_accuracy",
+        *suite.ALONE,
+    }
 
 
 def test_agreement_suite_runs_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +42,9 @@ def test_agreement_suite_runs_offline(tmp_path: Path, capsys: pytest.CaptureFixt
     for name in SUITES["agreement"]:
         assert (tmp_path / f"{name}.csv").is_file() and (tmp_path / f"{name}.json").is_file()
     assert (tmp_path / "cue_alignment.png").read_bytes().startswith(b"\x89PNG")
-    assert {table["name"] for table in json.loads((tmp_path / "report.json").read_text())["tables"]} == set(SUITES["agreement"])
+    assert {
+        table["name"] for table in json.loads((tmp_path / "report.json").read_text())["tables"]
+    } == set(SUITES["agreement"])
     assert "alti" in str(report["recommendation"])  # type: ignore[index]
 
 
@@ -42,18 +54,24 @@ def test_sentiment_suite(tmp_path: Path) -> None:
 
 
 def test_headless_suites() -> None:
-    assert set(cm.evaluate("mixing", methods=["alti"], limit=4, progress=False)) == set(SUITES["mixing"])
+    assert set(cm.evaluate("mixing", methods=["alti"], limit=4, progress=False)) == set(
+        SUITES["mixing"]
+    )
     table = cm.evaluate("identifiability_neighbours", limit=9, progress=False)
-    assert isinstance(table, cm.EvaluationTable) and len(table) == 18
+    assert isinstance(table, cm.EvaluationTable) and len(table) == 36
 
 
 def test_one_evaluation_gives_one_table_the_same_every_time() -> None:
-    first, second = (cm.evaluate("faithfulness", methods=FEW, limit=3, seed=4, progress=False) for _ in range(2))
+    first, second = (
+        cm.evaluate("faithfulness", methods=FEW, limit=3, seed=4, progress=False) for _ in range(2)
+    )
     assert isinstance(first, cm.EvaluationTable) and first == second
     assert any("3 of 40 usable sentences drawn at random (seed 4)" in note for note in first.notes)
 
 
-def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[..., str]) -> None:
+def test_a_killed_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[..., str]
+) -> None:
     """Killed after some batches, with half a line written: the rest is computed, and the table is the same."""
     monkeypatch.setattr("ctxmix_hf.evaluation.bench.BATCH_TOKENS", 24)
     options = {"methods": FEW, "limit": 8, "progress": False}
@@ -75,7 +93,9 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     with kept.open("a") as file:
         file.write('{"key": "half a li')
     counted: list[int] = []
-    monkeypatch.setattr(scores, "_batch_scores", lambda *a: counted.append(len(a[1])) or original(*a))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        scores, "_batch_scores", lambda *a: counted.append(len(a[1])) or original(*a)
+    )  # type: ignore[func-returns-value]
     assert cm.evaluate("cue_alignment", resume=tmp_path / "r", **options) == whole  # type: ignore[arg-type]
     assert sum(counted) == 8 - done
     counted.clear()
@@ -114,7 +134,13 @@ def test_a_model_without_the_head_is_refused(tmp_path: Path, box: Bench) -> None
     with pytest.raises(UnsupportedMethodError, match="without a ForSequenceClassification head"):
         cm.evaluate("sentiment", model="ctxmix/agreement")
     bare = BertModel(
-        BertConfig(vocab_size=len(box.tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+        BertConfig(
+            vocab_size=len(box.tokenizer),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+        )
     )
     with pytest.raises(UnsupportedMethodError, match="has no ForMaskedLM head"):
         cm.evaluate("agreement", model=bare, tokenizer=box.tokenizer)
@@ -124,7 +150,13 @@ def test_a_model_without_the_head_is_refused(tmp_path: Path, box: Bench) -> None
 
 def test_only_heldout_rows_for_the_box_model(write: Callable[..., str]) -> None:
     rows = [
-        {"uid": "ana", "words": ["Susan", "revealed", "herself", "."], "target_index": 2, "cue_indices": [0], "bad_word": "themselves"},
+        {
+            "uid": "ana",
+            "words": ["Susan", "revealed", "herself", "."],
+            "target_index": 2,
+            "cue_indices": [0],
+            "bad_word": "themselves",
+        },
         {
             "uid": "ana",
             "words": ["Renee", "has", "not", "hurt", "herself", "."],
@@ -148,13 +180,28 @@ def test_only_heldout_rows_for_the_box_model(write: Callable[..., str]) -> None:
 
 
 def test_one_sentence_is_a_corpus() -> None:
-    table = cm.evaluate("method_matrix", data=["The keys to the cabinet [MASK] on the table."], methods=FEW, progress=False)
-    assert isinstance(table, cm.EvaluationTable) and table.where(method="alti", **{"with": "alti"}).column("mean") == pytest.approx([1.0])
+    table = cm.evaluate(
+        "method_matrix",
+        data=["The keys to the cabinet [MASK] on the table."],
+        methods=FEW,
+        progress=False,
+    )
+    assert isinstance(table, cm.EvaluationTable) and table.where(
+        method="alti", **{"with": "alti"}
+    ).column("mean") == pytest.approx([1.0])
 
 
 def test_two_models() -> None:
-    table = cm.evaluate("model_consistency", model=("ctxmix/agreement", "ctxmix/agreement"), methods=FEW, limit=3, progress=False)
-    assert isinstance(table, cm.EvaluationTable) and table.where(method="alti").column("mean") == pytest.approx([1.0])
+    table = cm.evaluate(
+        "model_consistency",
+        model=("ctxmix/agreement", "ctxmix/agreement"),
+        methods=FEW,
+        limit=3,
+        progress=False,
+    )
+    assert isinstance(table, cm.EvaluationTable) and table.where(method="alti").column(
+        "mean"
+    ) == pytest.approx([1.0])
 
 
 def test_no_usable_sentence_says_why() -> None:
@@ -171,8 +218,21 @@ def test_progress_bar_only_where_somebody_watches(capsys: pytest.CaptureFixture[
 
 def test_a_model_comes_and_goes_without_instrumentation(box: Bench) -> None:
     model = BertForMaskedLM(
-        BertConfig(vocab_size=len(box.tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+        BertConfig(
+            vocab_size=len(box.tokenizer),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=16,
+        )
     )
     for _ in range(2):
-        cm.evaluate("cue_alignment", model=model, tokenizer=box.tokenizer, methods=["attention"], limit=2, progress=False)
+        cm.evaluate(
+            "cue_alignment",
+            model=model,
+            tokenizer=box.tokenizer,
+            methods=["attention"],
+            limit=2,
+            progress=False,
+        )
         assert instrumentation_of(model) is None

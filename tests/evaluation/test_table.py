@@ -14,20 +14,36 @@ from ctxmix_hf.errors import MissingDependencyError, OptionError
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, Form
 
 TABLE = EvaluationTable(
-    "small", ("method", "layer", "value"), (("a_b", 1, 0.5), ("a_b", 2, math.nan), ("c", 1, 2.0), ("c", 2, -1.0)),
-    "a caption", ("1 of 5 rows left out: no cue.",), Form("heatmap", "method", "value", "layer"),
-)  # fmt: skip
+    "small",
+    ("method", "layer", "value"),
+    (("a_b", 1, 0.5), ("a_b", 2, math.nan), ("c", 1, 2.0), ("c", 2, -1.0)),
+    "a caption",
+    ("1 of 5 rows left out: no cue.",),
+    Form("heatmap", "method", "value", "layer"),
+)
 
 
 def test_text_says_undefined() -> None:
     assert "undefined" in str(TABLE) and "0.500" in str(TABLE) and "left out" in str(TABLE)
-    assert "undefined" in TABLE.to_markdown() and TABLE.to_markdown().startswith("| method | layer | value |\n| --- |")
+    assert "undefined" in TABLE.to_markdown() and TABLE.to_markdown().startswith(
+        "| method | layer | value |\n| --- |"
+    )
     assert "undefined" in TABLE._repr_html_() and "<table>" in TABLE._repr_html_()
 
 
 def test_exports(tmp_path: Path) -> None:
-    assert TABLE.to_csv(tmp_path / "t.csv").splitlines() == ["method,layer,value", "a_b,1,0.5", "a_b,2,", "c,1,2.0", "c,2,-1.0"]
-    assert json.loads(TABLE.to_json(tmp_path / "t.json"))["rows"][1] == {"method": "a_b", "layer": 2, "value": None}
+    assert TABLE.to_csv(tmp_path / "t.csv").splitlines() == [
+        "method,layer,value",
+        "a_b,1,0.5",
+        "a_b,2,",
+        "c,1,2.0",
+        "c,2,-1.0",
+    ]
+    assert json.loads(TABLE.to_json(tmp_path / "t.json"))["rows"][1] == {
+        "method": "a_b",
+        "layer": 2,
+        "value": None,
+    }
     frame = TABLE.to_pandas()
     assert list(frame.columns) == ["method", "layer", "value"] and frame["value"].isna().sum() == 1
     latex = TABLE.to_latex()
@@ -49,7 +65,12 @@ def test_rows_must_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [Form("heatmap", "method", "value", "layer"), Form("bars", "method", "value"), Form("lines", "method", "value", "layer")]
+    "form",
+    [
+        Form("heatmap", "method", "value", "layer"),
+        Form("bars", "method", "value"),
+        Form("lines", "method", "value", "layer"),
+    ],
 )
 def test_pictures(form: Form, tmp_path: Path) -> None:
     EvaluationTable("p", TABLE.columns, TABLE.rows, form=form).plot(tmp_path / "p.png")

@@ -45,9 +45,7 @@ configs:
 ---
 # Maps
 """
-CLOSED_PROXY = (
-    "http://127.0.0.1:9"  # nothing listens there: what tries to leave the machine is refused at once
-)
+CLOSED_PROXY = "http://127.0.0.1:9"  # nothing listens there: what tries to leave the machine is refused at once
 
 
 class RunPython(Protocol):
@@ -118,7 +116,9 @@ def sha256(path: str | Path) -> str:
 def plain_uploads() -> None:
     """For tests that watch large files pass through the server."""
     if not constants.HF_HUB_DISABLE_XET:
-        pytest.skip("huggingface_hub was imported with Xet on; set HF_HUB_DISABLE_XET=1 before the run")
+        pytest.skip(
+            "huggingface_hub was imported with Xet on; set HF_HUB_DISABLE_XET=1 before the run"
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +154,9 @@ def run_python(server: LoopbackHub, tmp_path: Path) -> RunPython:
         "PYTHONPATH": str(ROOT),
     }
     inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HF_", "TRANSFORMERS_"))
     }
 
     def run(script: str, env: Mapping[str, str] | None = None) -> str:

@@ -97,7 +97,8 @@ class LoopbackHub:
     def reset(self) -> None:
         """Forgets faults, switches and the log, and is up again; repositories stay."""
         self.requests: list[Logged] = []
-        self.cut_after_bytes: int | None = None  # the next longer file body ends there, without a word
+        # the next longer file body ends there, without a word
+        self.cut_after_bytes: int | None = None
         self.ignore_ranges = False  # answers 200 with everything, as some mirrors do
         self.tree_page_size = 1000
         self.lfs_threshold = 10 * 1024 * 1024  # text files from here on are large files too
@@ -130,7 +131,9 @@ class LoopbackHub:
             return
         listener = _listener(self.port)
         self.port = listener.getsockname()[1]
-        config = uvicorn.Config(self._app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            self._app(), log_config=None, lifespan="off", timeout_graceful_shutdown=1
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(
             target=server.run, kwargs={"sockets": [listener]}, name="loopback-hub", daemon=True

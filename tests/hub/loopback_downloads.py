@@ -58,7 +58,9 @@ def _body(hub: LoopbackHub, request: Request, sha256: str, headers: dict[str, st
     kind = "application/octet-stream"
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=kind)
-    return StreamingResponse(_chunks(path, start, end, _cut(hub, end - start)), status, headers, kind)
+    return StreamingResponse(
+        _chunks(path, start, end, _cut(hub, end - start)), status, headers, kind
+    )
 
 
 def _wanted(header: str | None, size: int) -> tuple[int, int, int]:

@@ -21,7 +21,9 @@ async def whoami(hub: LoopbackHub, request: Request) -> Response:
     need_sign_in(hub, request)
     token = {"displayName": "test", "role": "write"}
     auth = {"type": "access_token", "accessToken": token}
-    return JSONResponse({"type": "user", "name": hub.user, "fullname": hub.user, "orgs": [], "auth": auth})
+    return JSONResponse(
+        {"type": "user", "name": hub.user, "fullname": hub.user, "orgs": [], "auth": auth}
+    )
 
 
 async def validate_yaml(hub: LoopbackHub, request: Request) -> Response:
@@ -40,13 +42,18 @@ async def create_repo(hub: LoopbackHub, request: Request) -> Response:
     """Makes a repository with the one file a fresh one has; 409 with its address if it is there already."""
     need_sign_in(hub, request)
     body = await request.json()
-    kind, repo_id = body.get("type") or "model", f"{body.get('organization') or hub.user}/{body['name']}"
+    kind, repo_id = (
+        body.get("type") or "model",
+        f"{body.get('organization') or hub.user}/{body['name']}",
+    )
     repo = Repo(kind, repo_id, private=body.get("visibility") == "private", sdk=body.get("sdk"))
     answer = {"url": f"{hub.url}/{repo.url_path}", "name": repo_id, "id": repo_id}
     if (kind, repo_id) in hub.repos:
         return JSONResponse(answer | {"error": f"You already created this {kind} repo"}, 409)
     repo.commit(
-        "main", {".gitattributes": hub.blobs.add(GIT_ATTRIBUTES.encode(), lfs=False)}, "initial commit"
+        "main",
+        {".gitattributes": hub.blobs.add(GIT_ATTRIBUTES.encode(), lfs=False)},
+        "initial commit",
     )
     hub.repos[kind, repo_id] = repo
     return JSONResponse(answer)
@@ -81,9 +88,15 @@ async def repo_info(hub: LoopbackHub, request: Request) -> Response:
     commit = repo.at(param(request, "revision") or "main")
     blobs = _flag(request, "blobs")
     files = [
-        {"rfilename": path} | (_blob(file) if blobs else {}) for path, file in sorted(commit.files.items())
+        {"rfilename": path} | (_blob(file) if blobs else {})
+        for path, file in sorted(commit.files.items())
     ]
-    info: dict[str, Any] = {"_id": repo.id, "id": repo.id, "author": repo.id.split("/")[0], "sha": commit.sha}
+    info: dict[str, Any] = {
+        "_id": repo.id,
+        "id": repo.id,
+        "author": repo.id.split("/")[0],
+        "sha": commit.sha,
+    }
     info |= {
         "private": repo.private,
         "gated": False,
@@ -92,9 +105,16 @@ async def repo_info(hub: LoopbackHub, request: Request) -> Response:
         "downloads": 0,
         "likes": 0,
     }
-    info |= {"createdAt": repo.created, "lastModified": commit.date, "siblings": files, "sdk": repo.sdk}
+    info |= {
+        "createdAt": repo.created,
+        "lastModified": commit.date,
+        "siblings": files,
+        "sdk": repo.sdk,
+    }
     if "README.md" in commit.files:
-        info["cardData"] = card_metadata(hub.blobs.path(commit.files["README.md"].sha256).read_text("utf-8"))
+        info["cardData"] = card_metadata(
+            hub.blobs.path(commit.files["README.md"].sha256).read_text("utf-8")
+        )
     return JSONResponse(info)
 
 
@@ -110,7 +130,10 @@ async def tree(hub: LoopbackHub, request: Request) -> Response:
     rows = sorted(_listing(commit, folder, _flag(request, "recursive"), _flag(request, "expand")))
     if folder and not rows:
         raise HubError(
-            404, f"{folder} does not exist on {commit.sha}", "EntryNotFound", X_Repo_Commit=commit.sha
+            404,
+            f"{folder} does not exist on {commit.sha}",
+            "EntryNotFound",
+            X_Repo_Commit=commit.sha,
         )
     start = int(request.query_params.get("cursor", 0))
     end = start + hub.tree_page_size
@@ -134,7 +157,9 @@ def _listing(
         if not path.startswith(prefix):
             continue
         parts = path.removeprefix(prefix).split("/")
-        folders |= {prefix + "/".join(parts[:depth]) for depth in range(1, len(parts) if recursive else 2)}
+        folders |= {
+            prefix + "/".join(parts[:depth]) for depth in range(1, len(parts) if recursive else 2)
+        }
         if recursive or len(parts) == 1:
             yield path, _row(commit, path, expand)
     yield from ((path, _row(commit, path, expand)) for path in folders - set(commit.files))
@@ -187,7 +212,13 @@ async def commits(hub: LoopbackHub, request: Request) -> Response:
     history = find_repo(hub, request).at(param(request, "revision")).history()
     authors = [{"user": hub.user}]
     rows = [
-        {"id": one.sha, "title": one.title, "message": one.message, "date": one.date, "authors": authors}
+        {
+            "id": one.sha,
+            "title": one.title,
+            "message": one.message,
+            "date": one.date,
+            "authors": authors,
+        }
         for one in history
     ]
     return JSONResponse(rows)
@@ -206,7 +237,9 @@ async def branch(hub: LoopbackHub, request: Request) -> Response:
     repo, name = find_repo(hub, request, write=True), param(request, "ref")
     if request.method == "DELETE":
         return _forget(repo.branches, name)
-    return _remember(repo.branches, name, repo.at((await request.json()).get("startingPoint") or "main"))
+    return _remember(
+        repo.branches, name, repo.at((await request.json()).get("startingPoint") or "main")
+    )
 
 
 def _remember(named: dict[str, Commit], name: str, commit: Commit) -> Response:

@@ -93,7 +93,9 @@ class Commit:
 
 
 def _below(files: Mapping[str, File], path: str) -> dict[str, File]:
-    return {name: file for name, file in files.items() if name == path or name.startswith(path + "/")}
+    return {
+        name: file for name, file in files.items() if name == path or name.startswith(path + "/")
+    }
 
 
 def _now() -> str:
@@ -131,14 +133,20 @@ class Repo:
         """The file and its commit; a miss still names the commit, as the client caches misses."""
         commit = self.at(revision)
         if path not in commit.files:
-            raise HubError(404, f"Entry not found: {path}", "EntryNotFound", X_Repo_Commit=commit.sha)
+            raise HubError(
+                404, f"Entry not found: {path}", "EntryNotFound", X_Repo_Commit=commit.sha
+            )
         return commit, commit.files[path]
 
-    def commit(self, branch: str, files: Mapping[str, File], title: str, message: str = "") -> Commit:
+    def commit(
+        self, branch: str, files: Mapping[str, File], title: str, message: str = ""
+    ) -> Commit:
         """Adds a snapshot on top of `branch` and moves the branch to it."""
         parent = self.branches.get(branch)
         table = {path: files[path].sha256 for path in sorted(files)}
-        seed = json.dumps([self.kind, self.id, len(self.commits), parent and parent.sha, title, table])
+        seed = json.dumps(
+            [self.kind, self.id, len(self.commits), parent and parent.sha, title, table]
+        )
         sha = hashlib.sha1(seed.encode()).hexdigest()
         made = Commit(sha, parent, title, message, _now(), MappingProxyType(dict(files)))
         self.commits[sha] = self.branches[branch] = made
@@ -188,7 +196,9 @@ def _git_oid(content: bytes) -> str:
 
 
 def _pointer(sha256: str, size: int) -> bytes:
-    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+    return (
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+    )
 
 
 def card_metadata(text: str) -> dict[str, Any]:

@@ -48,7 +48,9 @@ async def lfs_batch(hub: LoopbackHub, request: Request) -> Response:
             verify = {"href": f"{hub.url}/lfs/{repo.kind}s/{repo.id}/verify", "header": {}}
             row["actions"] = {"upload": _upload_action(hub, repo, **row), "verify": verify}
         objects.append(row)
-    return JSONResponse({"transfer": "multipart" if hub.multipart_bytes else "basic", "objects": objects})
+    return JSONResponse(
+        {"transfer": "multipart" if hub.multipart_bytes else "basic", "objects": objects}
+    )
 
 
 def _upload_action(hub: LoopbackHub, repo: Repo, oid: str, size: int) -> dict[str, Any]:
@@ -57,7 +59,10 @@ def _upload_action(hub: LoopbackHub, repo: Repo, oid: str, size: int) -> dict[st
         return {"href": f"{hub.storage_url}/{path}/upload/{oid}", "header": {}}
     numbers = range(1, -(-size // chunk) + 1)
     parts = {str(number): f"{hub.storage_url}/{path}/part/{oid}/{number}" for number in numbers}
-    return {"href": f"{hub.url}/{path}/complete/{oid}", "header": {"chunk_size": str(chunk)} | parts}
+    return {
+        "href": f"{hub.url}/{path}/complete/{oid}",
+        "header": {"chunk_size": str(chunk)} | parts,
+    }
 
 
 def _objects(hub: LoopbackHub, request: Request) -> dict[str, str | None]:
@@ -127,10 +132,14 @@ async def commit(hub: LoopbackHub, request: Request) -> Response:
             _apply(hub, repo, files, line["key"], line["value"])
     made = repo.commit(branch, files, header["summary"], header.get("description", ""))
     url = f"{hub.url}/{repo.url_path}/commit/{made.sha}"
-    return JSONResponse({"success": True, "commitOid": made.sha, "commitUrl": url, "hookOutput": ""})
+    return JSONResponse(
+        {"success": True, "commitOid": made.sha, "commitUrl": url, "hookOutput": ""}
+    )
 
 
-def _apply(hub: LoopbackHub, repo: Repo, files: dict[str, File], key: str, value: dict[str, Any]) -> None:
+def _apply(
+    hub: LoopbackHub, repo: Repo, files: dict[str, File], key: str, value: dict[str, Any]
+) -> None:
     """One line of a commit."""
     path = value["path"]
     if key == "file":
@@ -142,7 +151,9 @@ def _apply(hub: LoopbackHub, repo: Repo, files: dict[str, File], key: str, value
         files[path] = hub.blobs.lfs_file(oid, repo.objects[oid])
     elif key in {"deletedFile", "deletedFolder"}:
         prefix = path.rstrip("/") + "/"
-        gone = [path] if key == "deletedFile" else [name for name in files if name.startswith(prefix)]
+        gone = (
+            [path] if key == "deletedFile" else [name for name in files if name.startswith(prefix)]
+        )
         if not gone or any(files.pop(name, None) is None for name in gone):
             raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
     else:

@@ -18,7 +18,10 @@ from .samples import TEXTS, filled, fresh_model, model, tokenizer
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> MapStore:
-    return filled(tmp_path_factory.mktemp("cache") / "maps", methods=["alti", "value_zeroing", "hta", "attention_flow"])
+    return filled(
+        tmp_path_factory.mktemp("cache") / "maps",
+        methods=["alti", "value_zeroing", "hta", "attention_flow"],
+    )
 
 
 @pytest.fixture
@@ -48,9 +51,18 @@ def test_hits_are_not_computed(store: MapStore, computed: list[int]) -> None:
     for key in ("alti", "hta"):
         torch.testing.assert_close(out.context_mixing[key].input, plain.context_mixing[key].input)
         assert torch.equal(out.context_mixing[key].mask, plain.context_mixing[key].mask)
-    assert out.context_mixing["hta"].layers is None and list(out.context_mixing) == ["alti", "hta", "attention_flow"]
-    assert out.context_mixing["alti"].meta["notes"]["from_store"] == [f"validation-{i}" for i in range(4)]
-    assert cm.explain(model(), TEXTS[0], "alti", tokenizer=tokenizer(), cache=store).tokens[0].text == TEXTS[0]
+    assert out.context_mixing["hta"].layers is None and list(out.context_mixing) == [
+        "alti",
+        "hta",
+        "attention_flow",
+    ]
+    assert out.context_mixing["alti"].meta["notes"]["from_store"] == [
+        f"validation-{i}" for i in range(4)
+    ]
+    assert (
+        cm.explain(model(), TEXTS[0], "alti", tokenizer=tokenizer(), cache=store).tokens[0].text
+        == TEXTS[0]
+    )
 
 
 def test_only_misses_are_computed(store: MapStore, computed: list[int]) -> None:
@@ -58,7 +70,12 @@ def test_only_misses_are_computed(store: MapStore, computed: list[int]) -> None:
     plain = model()(**inputs, output_context_mixing=["alti", "attention_flow", "attention"])
     computed.clear()
     asked = ["alti", "attention_flow", "attention"]
-    out = model()(inputs["input_ids"], **{k: v for k, v in inputs.items() if k != "input_ids"}, output_context_mixing=asked, cache=store)
+    out = model()(
+        inputs["input_ids"],
+        **{k: v for k, v in inputs.items() if k != "input_ids"},
+        output_context_mixing=asked,
+        cache=store,
+    )
     assert computed == [2, 2]  # two layers, two examples
     for key in asked:
         torch.testing.assert_close(out.context_mixing[key].layers, plain.context_mixing[key].layers)
@@ -68,7 +85,9 @@ def test_only_misses_are_computed(store: MapStore, computed: list[int]) -> None:
     assert computed == [1, 1]
 
 
-def test_segments_positions_and_left_padding_are_other_inputs(store: MapStore, computed: list[int]) -> None:
+def test_segments_positions_and_left_padding_are_other_inputs(
+    store: MapStore, computed: list[int]
+) -> None:
     inputs = encode(TEXTS[:1])
     for changed in (
         {"token_type_ids": torch.ones_like(inputs["input_ids"])},
@@ -89,7 +108,9 @@ def test_segments_positions_and_left_padding_are_other_inputs(store: MapStore, c
 def test_other_models_and_options_are_refused(store: MapStore) -> None:
     inputs = encode(TEXTS[:1])
     other = cm.instrument(fresh_model(1))
-    with pytest.raises(StoreError, match="This cache does not belong to this model: the weights differ"):
+    with pytest.raises(
+        StoreError, match="This cache does not belong to this model: the weights differ"
+    ):
         other(**inputs, output_context_mixing=["alti"], cache=store)
     with pytest.raises(StoreError, match="norm is 1 in the store, 2 was asked for"):
         model()(**inputs, output_context_mixing=[cm.method("alti", norm=2)], cache=store)

@@ -48,10 +48,14 @@ def test_space_repo_takes_files(api: HfApi, repo_id: str, tmp_path: Path) -> Non
     assert {"app.py", "README.md"} < set(api.list_repo_files(repo_id, repo_type="space"))
 
 
-def test_bad_card_is_refused_before_anything_is_sent(server: LoopbackHub, api: HfApi, repo_id: str) -> None:
+def test_bad_card_is_refused_before_anything_is_sent(
+    server: LoopbackHub, api: HfApi, repo_id: str
+) -> None:
     api.create_repo(repo_id)
     with pytest.raises(ValueError, match="Invalid metadata in README"):
-        api.upload_file(repo_id=repo_id, path_in_repo="README.md", path_or_fileobj=b"---\na: [1\n---\n")
+        api.upload_file(
+            repo_id=repo_id, path_in_repo="README.md", path_or_fileobj=b"---\na: [1\n---\n"
+        )
     assert not any("/commit/" in one.path for one in server.requests)
 
 
@@ -99,9 +103,13 @@ def test_commit_deletes_files_and_folders(api: HfApi, repo_id: str, sample_commi
 def test_stale_parent_is_refused(api: HfApi, repo_id: str) -> None:
     api.create_repo(repo_id)
     first = api.upload_file(repo_id=repo_id, path_in_repo="a.txt", path_or_fileobj=b"1").oid
-    api.upload_file(repo_id=repo_id, path_in_repo="a.txt", path_or_fileobj=b"2", parent_commit=first)
+    api.upload_file(
+        repo_id=repo_id, path_in_repo="a.txt", path_or_fileobj=b"2", parent_commit=first
+    )
     with pytest.raises(HfHubHTTPError) as caught:
-        api.upload_file(repo_id=repo_id, path_in_repo="a.txt", path_or_fileobj=b"3", parent_commit=first)
+        api.upload_file(
+            repo_id=repo_id, path_in_repo="a.txt", path_or_fileobj=b"3", parent_commit=first
+        )
     assert caught.value.response.status_code == 412
 
 
@@ -121,9 +129,13 @@ def test_tags_and_branches_pin_what_main_leaves_behind(
     ).oid
 
     def read(revision: str) -> str:
-        return Path(api.hf_hub_download(repo_id, "a.txt", revision=revision, cache_dir=tmp_path)).read_text()
+        return Path(
+            api.hf_hub_download(repo_id, "a.txt", revision=revision, cache_dir=tmp_path)
+        ).read_text()
 
-    assert [read(name) for name in ("v1", old, "try/slash", branched, "main")] == ["old"] * 4 + ["new"]
+    assert [read(name) for name in ("v1", old, "try/slash", branched, "main")] == ["old"] * 4 + [
+        "new"
+    ]
     assert api.resolve_revision(repo_id, revision="v1", cache_dir=tmp_path).resolved == old
     refs = api.list_repo_refs(repo_id)
     assert {ref.name for ref in refs.branches} == {"main", "try/slash"}
@@ -146,7 +158,10 @@ def test_listings_come_in_pages(
     server.tree_page_size = 2
     rows = list(api.list_repo_tree(repo_id, recursive=True, repo_type="dataset"))
     assert {row.path for row in rows} == expected and len(rows) == len(expected)
-    top = {row.path for row in api.list_repo_tree(repo_id, "matrices", repo_type="dataset", expand=True)}
+    top = {
+        row.path
+        for row in api.list_repo_tree(repo_id, "matrices", repo_type="dataset", expand=True)
+    }
     assert top == {"matrices/tiny"}
     assert sum("/tree/" in one.path for one in server.requests) > 5
 
@@ -156,15 +171,25 @@ def test_paths_info_names_size_and_hash(
 ) -> None:
     names = [SHARD, "README.md", "matrices", "nothing"]
     shard, card, matrices = api.get_paths_info(repo_id, names, repo_type="dataset", expand=True)
-    assert isinstance(shard, RepoFile) and isinstance(card, RepoFile) and isinstance(matrices, RepoFolder)
+    assert (
+        isinstance(shard, RepoFile)
+        and isinstance(card, RepoFile)
+        and isinstance(matrices, RepoFolder)
+    )
     assert shard.lfs is not None and shard.lfs.sha256 == sha256(sample_folder / SHARD)
     assert shard.size == len(BIG) and matrices.path == "matrices"
-    assert card.lfs is None and card.last_commit is not None and card.last_commit.oid == sample_commit
+    assert (
+        card.lfs is None and card.last_commit is not None and card.last_commit.oid == sample_commit
+    )
 
 
 def test_info_lists_files_with_sizes(api: HfApi, repo_id: str, sample_commit: str) -> None:
     info = api.dataset_info(repo_id, files_metadata=True)
-    assert info.sha == sample_commit and info.card_data is not None and info.card_data["license"] == "mit"
+    assert (
+        info.sha == sample_commit
+        and info.card_data is not None
+        and info.card_data["license"] == "mit"
+    )
     assert {one.rfilename: one.size for one in info.siblings or []}[SHARD] == len(BIG)
 
 

@@ -27,7 +27,9 @@ def test_snapshot_has_the_same_bytes(
 ) -> None:
     cache = tmp_path / "cache"
     got = Path(
-        snapshot_download(repo_id, repo_type="dataset", endpoint=server.url, token=False, cache_dir=cache)
+        snapshot_download(
+            repo_id, repo_type="dataset", endpoint=server.url, token=False, cache_dir=cache
+        )
     )
     assert got.name == sample_commit
     for path in sample_folder.rglob("*.*"):
@@ -35,7 +37,9 @@ def test_snapshot_has_the_same_bytes(
 
 
 @pytest.mark.usefixtures("plain_uploads", "sample_commit")
-def test_token_stays_with_the_hub(server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path) -> None:
+def test_token_stays_with_the_hub(
+    server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path
+) -> None:
     server.requests.clear()
     api.hf_hub_download(repo_id, SHARD, repo_type="dataset", cache_dir=tmp_path / "cache")
     assert [(one.host, one.authorized) for one in server.requests] == [
@@ -52,21 +56,32 @@ def test_token_stays_with_the_hub(server: LoopbackHub, api: HfApi, repo_id: str,
 def test_one_range_at_a_pinned_sha(
     server: LoopbackHub, repo_id: str, sample_commit: str, sample_folder: Path, file: str, host: str
 ) -> None:
-    url = hf_hub_url(repo_id, file, repo_type="dataset", revision=sample_commit, endpoint=server.url)
+    url = hf_hub_url(
+        repo_id, file, repo_type="dataset", revision=sample_commit, endpoint=server.url
+    )
     headers = build_hf_headers(token=server.token) | {"Range": "bytes=10-59"}
     server.requests.clear()
     answer = get_session().get(url, headers=headers)
-    assert answer.status_code == 206 and answer.content == (sample_folder / file).read_bytes()[10:60]
+    assert (
+        answer.status_code == 206 and answer.content == (sample_folder / file).read_bytes()[10:60]
+    )
     assert (server.bytes_sent(), server.requests[-1].host) == (50, host)
     headers["Range"] = "bytes=99999999-"
     assert get_session().get(url, headers=headers).status_code == 416
     headers["Range"] = "bytes=-5"
-    assert get_session().get(url, headers=headers).content == (sample_folder / file).read_bytes()[-5:]
+    assert (
+        get_session().get(url, headers=headers).content == (sample_folder / file).read_bytes()[-5:]
+    )
     server.ignore_ranges = True
-    assert len(get_session().get(url, headers=headers).content) == (sample_folder / file).stat().st_size
+    assert (
+        len(get_session().get(url, headers=headers).content)
+        == (sample_folder / file).stat().st_size
+    )
 
 
-def test_missing_things_are_told_apart(server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path) -> None:
+def test_missing_things_are_told_apart(
+    server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path
+) -> None:
     api.create_repo(repo_id)
     with pytest.raises(RepositoryNotFoundError):
         api.hf_hub_download("tester/nowhere", "a.txt", cache_dir=tmp_path)
@@ -103,8 +118,12 @@ def test_cut_download_completes(
 
 
 @pytest.mark.usefixtures("plain_uploads")
-def test_cut_range_is_asked_for_again(server: LoopbackHub, repo_id: str, sample_commit: str) -> None:
-    url = hf_hub_url(repo_id, SHARD, repo_type="dataset", revision=sample_commit, endpoint=server.url)
+def test_cut_range_is_asked_for_again(
+    server: LoopbackHub, repo_id: str, sample_commit: str
+) -> None:
+    url = hf_hub_url(
+        repo_id, SHARD, repo_type="dataset", revision=sample_commit, endpoint=server.url
+    )
     server.cut_after_bytes = 100
     with pytest.raises(httpx2.RemoteProtocolError):
         get_session().get(url, headers={"Range": "bytes=10-1009"})

@@ -14,7 +14,9 @@ from .loopback import LoopbackHub
 
 
 @pytest.mark.usefixtures("sample_commit")
-def test_file_system_reads_a_slice(server: LoopbackHub, repo_id: str, run_python: RunPython) -> None:
+def test_file_system_reads_a_slice(
+    server: LoopbackHub, repo_id: str, run_python: RunPython
+) -> None:
     script = """
         import os
         from huggingface_hub import HfFileSystem
@@ -24,7 +26,8 @@ def test_file_system_reads_a_slice(server: LoopbackHub, repo_id: str, run_python
     """
     server.requests.clear()
     assert (
-        run_python(script, {"FILE": f"datasets/{repo_id}/{SHARD}"}).strip() == BIG[5_000_000:5_000_100].hex()
+        run_python(script, {"FILE": f"datasets/{repo_id}/{SHARD}"}).strip()
+        == BIG[5_000_000:5_000_100].hex()
     )
     assert server.bytes_sent("/storage/") < 1000
 
@@ -44,7 +47,9 @@ def test_offline_after_download(
 
 
 @pytest.mark.usefixtures("sample_commit")
-def test_load_dataset_follows_the_card(server: LoopbackHub, repo_id: str, run_python: RunPython) -> None:
+def test_load_dataset_follows_the_card(
+    server: LoopbackHub, repo_id: str, run_python: RunPython
+) -> None:
     script = """
         import os
         from datasets import load_dataset
@@ -78,7 +83,9 @@ def test_transformers_push_and_load(
         assert torch.equal(loaded(ids).last_hidden_state, model(ids).last_hidden_state)
     """
     run_python(script, {"REPO": repo_id})
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(api.list_repo_files(repo_id))
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(
+        api.list_repo_files(repo_id)
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hf_xet") is None, reason="hf_xet is not installed")
@@ -98,6 +105,9 @@ def test_upload_and_download_by_xet(
     """
     run_python(script, {"REPO": repo_id, "FOLDER": str(sample_folder), "HF_HUB_DISABLE_XET": "0"})
     assert any("/xet-write-token/" in one.path for one in server.requests)
-    assert not any(one.method == "PUT" for one in server.requests) and server.bytes_sent("/storage/") == 0
+    assert (
+        not any(one.method == "PUT" for one in server.requests)
+        and server.bytes_sent("/storage/") == 0
+    )
     url = hf_hub_url(repo_id, SHARD, repo_type="dataset", endpoint=server.url)
     assert get_session().get(url, headers={"Range": "bytes=7-9"}).content == BIG[7:10]

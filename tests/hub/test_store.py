@@ -32,16 +32,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_maps_come_back_with_tokens(folder: Path) -> None:
     store = MapStore.open(folder)
-    assert store.ids() == [f"validation-{i}" for i in range(len(TEXTS))] and len(store) == len(TEXTS)
+    assert store.ids() == [f"validation-{i}" for i in range(len(TEXTS))] and len(store) == len(
+        TEXTS
+    )
     assert store.methods == METHODS and "validation-2" in store and "x" not in store
     for name in METHODS:
         fresh = cm.explain(model(), TEXTS, name, tokenizer=tokenizer())
         for i in range(len(TEXTS)):
             stored = store[f"validation-{i}", name]
-            assert torch.equal(stored.layers, fresh[i].layers) and torch.equal(stored.input, fresh[i].input)
-            assert stored.tokens[0] == fresh[i].tokens[0] and stored.tokens[0].words == fresh[i].tokens[0].words
-            assert stored.tokens[0].text == TEXTS[i] and stored.words().size == fresh[i].words().size
-            assert stored.meta["options"] == fresh.meta["options"] and stored.aggregation == fresh.aggregation
+            assert torch.equal(stored.layers, fresh[i].layers) and torch.equal(
+                stored.input, fresh[i].input
+            )
+            assert (
+                stored.tokens[0] == fresh[i].tokens[0]
+                and stored.tokens[0].words == fresh[i].tokens[0].words
+            )
+            assert (
+                stored.tokens[0].text == TEXTS[i] and stored.words().size == fresh[i].words().size
+            )
+            assert (
+                stored.meta["options"] == fresh.meta["options"]
+                and stored.aggregation == fresh.aggregation
+            )
     store.verify()
 
 
@@ -52,16 +64,29 @@ def test_iter_follows_the_shards(folder: Path) -> None:
 
 
 def test_examples_are_plain_json_lines(folder: Path) -> None:
-    rows = [json.loads(line) for line in (folder / "examples/validation.jsonl").read_text().splitlines()]
-    assert [row["text"] for row in rows] == TEXTS and [row["label"] for row in rows] == [0, 1, 0, 1, 0, 1]
-    assert all(row["prediction"] in (0, 1) and len(row["tokens"]) == len(row["input_ids"]) for row in rows)
+    rows = [
+        json.loads(line) for line in (folder / "examples/validation.jsonl").read_text().splitlines()
+    ]
+    assert [row["text"] for row in rows] == TEXTS and [row["label"] for row in rows] == [
+        0,
+        1,
+        0,
+        1,
+        0,
+        1,
+    ]
+    assert all(
+        row["prediction"] in (0, 1) and len(row["tokens"]) == len(row["input_ids"]) for row in rows
+    )
     assert MapStore.open(folder).example("validation-1") == rows[1]
 
 
 def test_shards_are_ordinary_safetensors(folder: Path) -> None:
     with safe_open(folder / "matrices/alti/shard-00000.safetensors", "pt") as file:
         assert sorted(file.keys()) == sorted(MapStore.open(folder).ids())
-        assert torch.equal(file.get_tensor("validation-3"), MapStore.open(folder)["validation-3", "alti"].layers[0])
+        assert torch.equal(
+            file.get_tensor("validation-3"), MapStore.open(folder)["validation-3", "alti"].layers[0]
+        )
         assert list(file.metadata()) == ["ctxmix"]
 
 
@@ -70,8 +95,10 @@ def test_opens_without_transformers(folder: Path) -> None:
 import sys, ctxmix_hf as cm
 store = cm.MapStore.open({str(folder)!r})
 print(store["validation-0", "alti"].attribution("[CLS]").scores.shape, any(m.startswith("transformers.models") for m in sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+"""  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout.strip() == "torch.Size([1, 6]) False"
 
 
@@ -100,18 +127,35 @@ def test_reading_stores_do_not_write(folder: Path) -> None:
 
 
 def test_methods_from_the_input_and_by_flow(tmp_path: Path) -> None:
-    store = filled(tmp_path / "m", TEXTS[:2], ["hta", "attention_flow", "attention+flow", cm.method("value_zeroing", distance="euclidean")])
-    fresh = cm.explain(model(), TEXTS[:2], ["hta", "attention_flow", "attention+flow"], tokenizer=tokenizer())
+    store = filled(
+        tmp_path / "m",
+        TEXTS[:2],
+        [
+            "hta",
+            "attention_flow",
+            "attention+flow",
+            cm.method("value_zeroing", distance="euclidean"),
+        ],
+    )
+    fresh = cm.explain(
+        model(), TEXTS[:2], ["hta", "attention_flow", "attention+flow"], tokenizer=tokenizer()
+    )
     store = MapStore.open(tmp_path / "m")
     for name, made in fresh.items():
         assert torch.equal(store["validation-1", name].input, made[1].input)
-    assert store["validation-1", "hta"].layers is None and store["validation-1", "attention_flow"].layers is not None
+    assert (
+        store["validation-1", "hta"].layers is None
+        and store["validation-1", "attention_flow"].layers is not None
+    )
     assert store["validation-0", "value_zeroing"].meta["options"]["distance"] == "euclidean"
     store.verify()
 
 
 def test_half_precision_is_half_as_large(tmp_path: Path) -> None:
-    full, half = filled(tmp_path / "a", methods=["alti"]), filled(tmp_path / "b", methods=["alti"], dtype="float16")
+    full, half = (
+        filled(tmp_path / "a", methods=["alti"]),
+        filled(tmp_path / "b", methods=["alti"], dtype="float16"),
+    )
     gap = (full["validation-3", "alti"].layers - half["validation-3", "alti"].layers).abs().max()
     assert 0 < gap < 1e-3 and half["validation-3", "alti"].layers.dtype == torch.float32
     size, place = half.index.rows["validation-3"].size, half.index.rows["validation-3"].places[0]
@@ -121,12 +165,17 @@ def test_half_precision_is_half_as_large(tmp_path: Path) -> None:
         MapStore.create(tmp_path / "c", model=model(), methods=["alti"], dtype="int8")
     big = some_maps(0)
     big["alti"].layers.mul_(1e6)
-    with MapStore.from_manifest(tmp_path / "d", manifest(dtype="float16")) as store, pytest.raises(StoreError, match="fit in float16"):
+    with (
+        MapStore.from_manifest(tmp_path / "d", manifest(dtype="float16")) as store,
+        pytest.raises(StoreError, match="fit in float16"),
+    ):
         store.add_maps(["a", "b"], big)
 
 
 def test_pairs_tensors_and_missing_tokenizers(tmp_path: Path) -> None:
-    with MapStore.create(tmp_path / "m", model=model(), tokenizer=tokenizer(), methods=["alti"]) as store:
+    with MapStore.create(
+        tmp_path / "m", model=model(), tokenizer=tokenizer(), methods=["alti"]
+    ) as store:
         store.add(["pair", "other"], [("good film", "bad"), ("a", "b")])
         store.add(["tensor"], tokenizer()("good film", return_tensors="pt"))
         with pytest.raises(InputError, match="2 ids need"):
@@ -137,7 +186,10 @@ def test_pairs_tensors_and_missing_tokenizers(tmp_path: Path) -> None:
             store.add(["x"], ["good"], labels=[])
     assert store.example("pair")["text_pair"] == "bad" and store.example("tensor")["text"] is None
     assert list(store["tensor", "alti"].tokens[0]) == ["[CLS]", "good", "film", "[SEP]"]
-    with MapStore.create(tmp_path / "n", model=model(), methods=["alti"]) as store, pytest.raises(InputError, match="tokenizer"):
+    with (
+        MapStore.create(tmp_path / "n", model=model(), methods=["alti"]) as store,
+        pytest.raises(InputError, match="tokenizer"),
+    ):
         store.add(["x"], ["good"])
 
 
@@ -148,17 +200,23 @@ def test_matches_names_what_differs(folder: Path) -> None:
     assert store.matches(model(), tokenizer())  # settings of a call are not the tokenizer
     other = fresh_model(1)
     assert not store.matches(other)
-    with pytest.raises(StoreError, match="the weights differ: the store is of BertForSequenceClassification at revision unknown"):
+    with pytest.raises(
+        StoreError,
+        match="the weights differ: the store is of BertForSequenceClassification at revision unknown",
+    ):
         store.check(other)
-    assert store.differences(fresh_model().double()) == ["the model ran in float32, this one is in float64"]
+    assert store.differences(fresh_model().double()) == [
+        "the model ran in float32, this one is in float64"
+    ]
     altered = json.loads(tokenizer().backend_tokenizer.to_str())
     altered["model"]["vocab"]["new"] = len(altered["model"]["vocab"])
     changed = type(tokenizer())(tokenizer_object=Tokenizer.from_str(json.dumps(altered)))
     assert store.differences(model(), changed) == ["the tokenizer is another one"]
     asked = ["hta", cm.method("alti", norm=2)]
     assert store.differences(model(), None, asked) == [
-        "the store has no maps of 'hta'", "alti: norm is 1 in the store, 2 was asked for",
-    ]  # fmt: skip
+        "the store has no maps of 'hta'",
+        "alti: norm is 1 in the store, 2 was asked for",
+    ]
     with pytest.raises(StoreError, match="does not belong"):
         MapStore.open(folder, append=True, model=other)
     MapStore.open(folder, append=True, model=model()).close()  # the lock was freed
@@ -214,7 +272,11 @@ def test_large_shards_are_moved_not_copied(tmp_path: Path) -> None:
         done = 0
         for stop in stops:
             path = tmp_path / name
-            with MapStore.open(path, append=True) if path.exists() else MapStore.from_manifest(path, manifest(1 << 20)) as store:
+            with (
+                MapStore.open(path, append=True)
+                if path.exists()
+                else MapStore.from_manifest(path, manifest(1 << 20)) as store
+            ):
                 for number in range(done, stop):
                     store.add_maps([f"{number}a", f"{number}b"], some_maps(number, layers=250))
             done = stop
@@ -231,7 +293,9 @@ def test_parts_of_several_workers_merge_to_the_same_bytes(tmp_path: Path) -> Non
         with MapStore.from_manifest(tmp_path / f"part{worker}", manifest()) as store:
             for number in range(worker * 7, min(20, worker * 7 + 7)):
                 add_number(store, number)
-    merged = MapStore.merge(tmp_path / "merged", [tmp_path / f"part{worker}" for worker in range(3)])
+    merged = MapStore.merge(
+        tmp_path / "merged", [tmp_path / f"part{worker}" for worker in range(3)]
+    )
     assert contents(tmp_path / "merged") == contents(tmp_path / "one") and len(merged) == 40
     with pytest.raises(StoreError, match="in two parts"):
         MapStore.merge(tmp_path / "twice", [tmp_path / "part0", tmp_path / "part0"])
@@ -244,7 +308,9 @@ def test_parts_of_several_workers_merge_to_the_same_bytes(tmp_path: Path) -> Non
 def test_stores_travel_to_other_processes(folder: Path) -> None:
     store = MapStore.open(folder, model=model(), tokenizer=tokenizer())
     again = pickle.loads(pickle.dumps(store))
-    assert again.model is None and torch.equal(again["validation-0", "alti"].layers, store["validation-0", "alti"].layers)
+    assert again.model is None and torch.equal(
+        again["validation-0", "alti"].layers, store["validation-0", "alti"].layers
+    )
     assert repr(again) == "MapStore(maps, 6 examples, methods: alti, value_zeroing)"
 
 

@@ -1,4 +1,6 @@
-"""A writer that is killed, at any moment: what was added is there, and going on gives the bytes of a run that was never killed."""
+"""A writer that is killed, at any moment: what was added is there, and going on gives the bytes of
+a run that was never killed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ import torch
 
 from ctxmix_hf.hub.layout import INDEX
 from ctxmix_hf.hub.store import MapStore
+from tests.alone import alone
 
 from .conftest import ROOT
 from .synthetic import add_number, contents, manifest, some_maps
@@ -25,7 +29,11 @@ BATCHES = 9
 
 def write(path: Path, acknowledge: Callable[[int], None] = lambda number: None) -> None:
     """Write a store, or go on with one: batches that are there already are left out."""
-    store = MapStore.open(path, append=True) if (path / "ctxmix.json").exists() else MapStore.from_manifest(path, manifest())
+    store = (
+        MapStore.open(path, append=True)
+        if (path / "ctxmix.json").exists()
+        else MapStore.from_manifest(path, manifest())
+    )
     with store:
         for number in range(BATCHES):
             if f"{number}a" not in store:
@@ -54,15 +62,22 @@ class Kill:
 
     def __init__(self, at: int) -> None:
         self.left = at
+        self.lock = (
+            threading.RLock()
+        )  # one step after another, also where threads write side by side
+
+    def stop(self) -> None:
+        os._exit(9)
 
     def wrap(self, function: Callable[..., Any], torn: bool = False) -> Callable[..., Any]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                if torn:  # half of the bytes reach the file
-                    function(args[0], memoryview(args[1])[: len(args[1]) // 2])
-                os._exit(9)
-            return function(*args, **kwargs)
+            with self.lock:
+                self.left -= 1
+                if self.left == 0:
+                    if torn:  # half of the bytes reach the file
+                        function(args[0], memoryview(args[1])[: len(args[1]) // 2])
+                    self.stop()
+                return function(*args, **kwargs)
 
         return wrapped
 
@@ -87,8 +102,14 @@ def killed_run(path: Path, at: int, log: Path) -> bool:
     return status == 9
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; the test below kills a real process everywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs fork; the test below kills a real process everywhere"
+)
 def test_killed_at_every_step(tmp_path: Path) -> None:
+    alone(killed_at_every_step, tmp_path)
+
+
+def killed_at_every_step(tmp_path: Path) -> None:
     write(tmp_path / "whole")
     expected, at, points = contents(tmp_path / "whole"), 1, 0
     while True:
@@ -104,8 +125,14 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     assert points > 40
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; the test below kills a real process everywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs fork; the test below kills a real process everywhere"
+)
 def test_killed_again_and_again(tmp_path: Path) -> None:
+    alone(killed_again_and_again, tmp_path)
+
+
+def killed_again_and_again(tmp_path: Path) -> None:
     write(tmp_path / "whole")
     path, log = tmp_path / "killed", tmp_path / "log"
     log.write_text("0")
@@ -128,7 +155,9 @@ for number in range(100_000):
     add_number(store, number)
     print(number, flush=True)
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if int(line) == 30:
@@ -164,7 +193,10 @@ def test_torn_last_line_and_lost_data_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_middle_leaves_the_batches_before(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), MapStore.from_manifest(tmp_path / "m", manifest()) as store:
+    with (
+        pytest.raises(ZeroDivisionError),
+        MapStore.from_manifest(tmp_path / "m", manifest()) as store,
+    ):
         add_number(store, 0)
         raise ZeroDivisionError
     with MapStore.open(tmp_path / "m", append=True) as store:

@@ -34,13 +34,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None], mend: bool = True) -> None:
+def edit_manifest(
+    folder: Path, change: Callable[[dict[str, Any]], None], mend: bool = True
+) -> None:
     """Change the manifest as an attacker would, with a fingerprint that fits again."""
     body = json.loads((folder / MANIFEST).read_text())
     change(body)
     if mend:
-        methods = {k: {n: v[n] for n in ("options", "aggregation", "shares")} for k, v in body["methods"].items()}
-        identity = {"schema": 1, "methods": methods, **{n: body[n] for n in ("model", "tokenizer", "dtype")}}
+        methods = {
+            k: {n: v[n] for n in ("options", "aggregation", "shares")}
+            for k, v in body["methods"].items()
+        }
+        identity = {
+            "schema": 1,
+            "methods": methods,
+            **{n: body[n] for n in ("model", "tokenizer", "dtype")},
+        }
         body["fingerprint"] = digest(identity)
     (folder / MANIFEST).write_text(json.dumps(body))
 
@@ -51,7 +60,11 @@ def edit_index(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> 
     rows = json.loads(lines[0])
     change(rows)
     (folder / INDEX).write_text("\n".join([json.dumps(rows), *lines[1:]]) + "\n")
-    about = {"size": (folder / INDEX).stat().st_size, "sha256": file_digest(folder / INDEX), "rows": 6}
+    about = {
+        "size": (folder / INDEX).stat().st_size,
+        "sha256": file_digest(folder / INDEX),
+        "rows": 6,
+    }
     edit_manifest(folder, lambda body: body["files"].update({INDEX: about}))
 
 
@@ -93,8 +106,16 @@ def test_missing_files(folder: Path, name: str) -> None:
     ("change", "message"),
     [
         (lambda r: r[0]["at"][0].__setitem__(2, 1 << 40), "do not fit its shape"),
-        (lambda r: r[0].update(n=1 << 19, at=[[0, 0, 2 * (1 << 38) * 4, 0]] * 2), "past the end|no sensible number"),
-        (lambda r: [p.__setitem__(1, p[1] + 4800) or p.__setitem__(2, p[2] + 4800) for p in r[0]["at"]], "past the end"),
+        (
+            lambda r: r[0].update(n=1 << 19, at=[[0, 0, 2 * (1 << 38) * 4, 0]] * 2),
+            "past the end|no sensible number",
+        ),
+        (
+            lambda r: [
+                p.__setitem__(1, p[1] + 4800) or p.__setitem__(2, p[2] + 4800) for p in r[0]["at"]
+            ],
+            "past the end",
+        ),
         (lambda r: r[0]["at"][0].__setitem__(0, 7), "shard 7, which does not exist"),
         (lambda r: r[0].update(n=5), "do not fit its shape"),
         (lambda r: r[0].update(n=0), "makes no sense"),
@@ -108,7 +129,7 @@ def test_missing_files(folder: Path, name: str) -> None:
         (lambda r: r[1].pop("at"), "at"),
         (lambda r: r.append(7), "damaged"),
     ],
-)  # fmt: skip
+)
 def test_hostile_index(folder: Path, change: Any, message: str) -> None:
     edit_index(folder, change)
     with pytest.raises(StoreError, match=message):
@@ -128,17 +149,37 @@ def test_index_that_points_to_another_line(folder: Path) -> None:
         (lambda b: b.update(schema=2), True, "schema 2"),
         (lambda b: b["model"].update(weights="1" * 64), False, "fingerprint"),
         (lambda b: b.update(dtype="float64"), True, "damaged"),
-        (lambda b: b["methods"]["alti"]["parts"]["layers"].update(folder="../../x"), True, "damaged"),
+        (
+            lambda b: b["methods"]["alti"]["parts"]["layers"].update(folder="../../x"),
+            True,
+            "damaged",
+        ),
         (lambda b: b["methods"]["alti"]["parts"]["layers"].update(folder="/etc"), True, "damaged"),
-        (lambda b: b["methods"]["alti"]["parts"]["layers"].update(folder="attention"), True, "damaged"),
-        (lambda b: b["methods"]["alti"]["parts"]["layers"]["shards"][0].update(size=-1), True, "damaged"),
-        (lambda b: b["methods"]["alti"]["parts"]["layers"]["shards"][0].update(size=1 << 60), True, "damaged"),
-        (lambda b: b["files"].update({"examples/../../x.jsonl": b["files"][INDEX]}), True, "damaged"),
+        (
+            lambda b: b["methods"]["alti"]["parts"]["layers"].update(folder="attention"),
+            True,
+            "damaged",
+        ),
+        (
+            lambda b: b["methods"]["alti"]["parts"]["layers"]["shards"][0].update(size=-1),
+            True,
+            "damaged",
+        ),
+        (
+            lambda b: b["methods"]["alti"]["parts"]["layers"]["shards"][0].update(size=1 << 60),
+            True,
+            "damaged",
+        ),
+        (
+            lambda b: b["files"].update({"examples/../../x.jsonl": b["files"][INDEX]}),
+            True,
+            "damaged",
+        ),
         (lambda b: b["files"].update({"../x": b["files"][INDEX]}), True, "damaged"),
         (lambda b: b.update(order=[]), True, "damaged"),
         (lambda b: b.pop("origin"), True, "damaged"),
     ],
-)  # fmt: skip
+)
 def test_hostile_manifest(folder: Path, change: Any, mend: bool, message: str) -> None:
     edit_manifest(folder, change, mend)
     with pytest.raises(StoreError, match=message):
@@ -146,7 +187,12 @@ def test_hostile_manifest(folder: Path, change: Any, mend: bool, message: str) -
 
 
 def test_manifest_that_is_no_json(folder: Path) -> None:
-    for text in ("{", "[" * 100_000, "[]", "\udc80".encode("utf-8", "surrogatepass").decode("latin1")):
+    for text in (
+        "{",
+        "[" * 100_000,
+        "[]",
+        "\udc80".encode("utf-8", "surrogatepass").decode("latin1"),
+    ):
         (folder / MANIFEST).write_text(text)
         with pytest.raises(StoreError):
             MapStore.open(folder)
@@ -157,17 +203,23 @@ def test_wrong_dtype_is_seen_by_verify(folder: Path) -> None:
     data = (folder / SHARD).read_bytes().replace(b'"F32"', b'"F16"', 1)
     (folder / SHARD).write_bytes(data)
     shard = {"sha256": file_digest(folder / SHARD)}
-    edit_manifest(folder, lambda b: b["methods"]["alti"]["parts"]["layers"]["shards"][0].update(shard))
+    edit_manifest(
+        folder, lambda b: b["methods"]["alti"]["parts"]["layers"]["shards"][0].update(shard)
+    )
     with pytest.raises(StoreError, match="disagree about '0a'"):
         MapStore.open(folder).verify()
 
 
 def test_no_pickle_is_ever_read(folder: Path) -> None:
     sources = [path.read_text() for path in (ROOT / "ctxmix_hf/hub").glob("*.py")]
-    assert not any("pickle." in text or "import pickle" in text or "torch.load" in text for text in sources)
+    assert not any(
+        "pickle." in text or "import pickle" in text or "torch.load" in text for text in sources
+    )
 
 
-@pytest.mark.parametrize("change", [{"input_ids": [1]}, {"input_ids": ["x"] * 3}, {"spans": [1, 2, 3]}, {"words": 7}])
+@pytest.mark.parametrize(
+    "change", [{"input_ids": [1]}, {"input_ids": ["x"] * 3}, {"spans": [1, 2, 3]}, {"words": 7}]
+)
 def test_hostile_tokens(folder: Path, change: dict[str, Any]) -> None:
     body = {"id": "a", "tokens": ["x", "y", "z"], **change}
     with pytest.raises(StoreError, match="do not fit together"):
@@ -177,7 +229,9 @@ def test_hostile_tokens(folder: Path, change: dict[str, Any]) -> None:
 # ---- ids and splits
 
 
-@pytest.mark.parametrize("name", ["", "__metadata__", "a\nb", "a\x00", "x" * 257, "\ud800", None, 1.5, True])
+@pytest.mark.parametrize(
+    "name", ["", "__metadata__", "a\nb", "a\x00", "x" * 257, "\ud800", None, 1.5, True]
+)
 def test_ids_that_cannot_be_used(tmp_path: Path, name: Any) -> None:
     with MapStore.from_manifest(tmp_path / "m", manifest()) as store:
         with pytest.raises(InputError, match="Not usable as an id"):
@@ -186,7 +240,18 @@ def test_ids_that_cannot_be_used(tmp_path: Path, name: Any) -> None:
 
 
 def test_ids_that_look_like_paths_stay_ids(tmp_path: Path) -> None:
-    names = ["../../escape", "/etc/passwd", "C:\\x", 'quote"', "ünï-😀", "a/b/c", "..", ".", "x" * 256, "😀" * 256]
+    names = [
+        "../../escape",
+        "/etc/passwd",
+        "C:\\x",
+        'quote"',
+        "ünï-😀",
+        "a/b/c",
+        "..",
+        ".",
+        "x" * 256,
+        "😀" * 256,
+    ]
     with MapStore.from_manifest(tmp_path / "m", manifest()) as store:
         for i, name in enumerate(names):
             store.add_maps([name, i], some_maps(i))
@@ -199,7 +264,10 @@ def test_ids_that_look_like_paths_stay_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", ["../x", "a/b", "", "a b", "x" * 65, None])
 def test_splits_are_file_names(tmp_path: Path, split: Any) -> None:
-    with MapStore.from_manifest(tmp_path / "m", manifest()) as store, pytest.raises(InputError, match="split"):
+    with (
+        MapStore.from_manifest(tmp_path / "m", manifest()) as store,
+        pytest.raises(InputError, match="split"),
+    ):
         store.add_maps(["a", "b"], some_maps(0), split=split)
 
 
@@ -241,8 +309,12 @@ def test_one_writer_at_a_time(folder: Path) -> None:
     with MapStore.open(folder, append=True) as store:
         with pytest.raises(StoreError, match="one writer"):
             MapStore.open(folder, append=True)
-        script = f"from ctxmix_hf.hub.store import MapStore\nMapStore.open({str(folder)!r}, append=True)"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+        script = (
+            f"from ctxmix_hf.hub.store import MapStore\nMapStore.open({str(folder)!r}, append=True)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT
+        )
         assert done.returncode == 1 and "one writer at a time" in done.stderr
         add_number(store, 5)
         assert len(MapStore.open(folder)) == 8  # readers are welcome
@@ -250,7 +322,9 @@ def test_one_writer_at_a_time(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 6))
-def test_full_disk_keeps_what_was_added(folder: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_full_disk_keeps_what_was_added(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
     store = MapStore.open(folder, append=True)
     add_number(store, 3)
     real, count = os.write, 0
@@ -295,7 +369,9 @@ try:
 except StoreError as error:
     print(len(store), error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     count, _, message = done.stdout.partition(" ")
     assert "the disk is full. Everything added before is kept." in message
     with MapStore.open(tmp_path / "m", append=True) as store:
@@ -306,4 +382,26 @@ except StoreError as error:
 def test_index_lines_are_canonical(folder: Path) -> None:
     store = MapStore.open(folder)
     lines = (folder / INDEX).read_bytes().splitlines(keepends=True)
-    assert lines == [line_of([store.index.rows[name] for name in names]) for _, names in store.index.batches]
+    assert lines == [
+        line_of([store.index.rows[name] for name in names]) for _, names in store.index.batches
+    ]
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOLCK])
+def test_appending_on_a_read_only_disk_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(code, os.strerror(code))
+        return real(path, flags, *args, **options)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", refuse)
+    before = contents(folder)
+    with pytest.raises(StoreError, match=r"Could not write to the store 'm': "):
+        MapStore.open(folder, append=True)
+    with pytest.raises(StoreError, match=r"Could not write to the store"):
+        MapStore.from_manifest(folder.parent / "new", manifest())
+    monkeypatch.undo()
+    assert contents(folder) == before

@@ -1,4 +1,6 @@
-"""Stores on the loopback Hub, by the real client: push, lazy reading, download, and everything that goes wrong on the way."""
+"""Stores on the loopback Hub, by the real client: push, lazy reading, download, and everything that
+goes wrong on the way.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 import torch
 from huggingface_hub import HfApi
 
-from ctxmix_hf.errors import StoreError
+from ctxmix_hf.errors import CtxmixError, StoreError
 from ctxmix_hf.hub.layout import INDEX, MANIFEST
 from ctxmix_hf.hub.store import MapStore
 
@@ -43,7 +45,9 @@ def access(server: LoopbackHub, tmp_path: Path) -> dict[str, Any]:
 
 
 def push(server: LoopbackHub, folder: Path, repo_id: str, **options: Any) -> str:
-    return MapStore.open(folder).push_to_hub(repo_id, endpoint=server.url, **{"token": server.token, **options})
+    return MapStore.open(folder).push_to_hub(
+        repo_id, endpoint=server.url, **{"token": server.token, **options}
+    )
 
 
 def test_one_example_is_one_request_of_its_bytes(
@@ -56,22 +60,37 @@ def test_one_example_is_one_request_of_its_bytes(
     assert server.bytes_sent(SHARD) == 0
     server.requests.clear()
     m = store["validation-3", "alti"]
-    assert torch.equal(m.layers, local["validation-3", "alti"].layers) and m.tokens == local["validation-3", "alti"].tokens
+    assert (
+        torch.equal(m.layers, local["validation-3", "alti"].layers)
+        and m.tokens == local["validation-3", "alti"].tokens
+    )
     gets = [one for one in server.requests if one.range]
     place = store.index.rows["validation-3"].places[0]
-    assert sum(one.bytes_sent for one in server.requests) == place.end - place.begin == 2 * 13 * 13 * 4
-    assert len({one.range for one in gets}) == 1 and len(server.requests) <= 2  # the Hub, and where it sends the client on to
+    assert (
+        sum(one.bytes_sent for one in server.requests) == place.end - place.begin == 2 * 13 * 13 * 4
+    )
+    assert (
+        len({one.range for one in gets}) == 1 and len(server.requests) <= 2
+    )  # the Hub, and where it sends the client on to
     assert not any(one.authorized for one in server.requests if one.host == "localhost")
 
 
-def test_card_and_files_on_the_hub(server: LoopbackHub, api: HfApi, folder: Path, repo_id: str) -> None:
+def test_card_and_files_on_the_hub(
+    server: LoopbackHub, api: HfApi, folder: Path, repo_id: str
+) -> None:
     (folder / "secret.txt").write_text("not part of the store")
     sha = push(server, folder, repo_id)
     there = api.list_repo_files(repo_id, repo_type="dataset")
     assert {MANIFEST, INDEX, "README.md", SHARD, "examples/validation.jsonl"} < set(there)
-    assert "secret.txt" not in there and not any(".lock" in name or "pending" in name for name in there)
+    assert "secret.txt" not in there and not any(
+        ".lock" in name or "pending" in name for name in there
+    )
     info = api.dataset_info(repo_id)
-    assert info.sha == sha and info.card_data is not None and "context-mixing" in info.card_data["tags"]
+    assert (
+        info.sha == sha
+        and info.card_data is not None
+        and "context-mixing" in info.card_data["tags"]
+    )
     assert api.list_repo_commits(repo_id, repo_type="dataset")[0].commit_id == sha
 
 
@@ -89,12 +108,16 @@ def test_pushing_twice_makes_one_commit_and_more_examples_another(
             add_number(store, number)
     second = push(server, tmp_path / "m", repo_id)
     assert second != first and len(MapStore.from_hub(repo_id, **access)) == 40
-    assert torch.equal(old["11b", "alti"].layers, store["11b", "alti"].layers)  # pinned to its commit
+    assert torch.equal(
+        old["11b", "alti"].layers, store["11b", "alti"].layers
+    )  # pinned to its commit
     with MapStore.from_manifest(tmp_path / "small", manifest(methods=["attention"])) as store:
         store.add_maps(["x"], {"attention": MapStore.open(tmp_path / "m")["0a", "attention"]})
     push(server, tmp_path / "small", repo_id)
     there = api.list_repo_files(repo_id, repo_type="dataset")
-    assert not any(name.startswith("matrices/alti") for name in there)  # nothing stale is left beside it
+    assert not any(
+        name.startswith("matrices/alti") for name in there
+    )  # nothing stale is left beside it
     assert MapStore.from_hub(repo_id, **access).ids() == ["x"]
 
 
@@ -114,12 +137,31 @@ def test_download_and_read_without_the_hub(
     server.up()
     elsewhere = MapStore.from_hub(repo_id, **access)
     elsewhere.download(tmp_path / "copy")
-    copied = {name: value for name, value in contents(tmp_path / "copy").items() if not name.startswith(".")}
+    copied = {
+        name: value
+        for name, value in contents(tmp_path / "copy").items()
+        if not name.startswith(".")
+    }
     assert copied == {k: v for k, v in contents(folder).items() if not k.startswith(".")}
-    assert MapStore.open(tmp_path / "copy")["validation-2", "alti"].size == 4
+    copy = MapStore.open(tmp_path / "copy")
+    assert copy["validation-2", "alti"].size == 4
+    fresh, to = (
+        MapStore.from_hub(repo_id, **{**access, "cache_dir": tmp_path / "cache"}),
+        {"endpoint": server.url, "token": server.token},
+    )
+    for call in (fresh.verify, lambda: fresh.push_to_hub(f"{repo_id}-again", **to)):
+        with pytest.raises(StoreError, match="download"):
+            call()
+    with pytest.raises(CtxmixError, match=r"to_parquet\(folder\)"):
+        fresh.to_parquet()
+    assert fresh.to_parquet(tmp_path / "parquet")  # the advice
+    copy.verify()  # the advice
+    assert len(copy.push_to_hub(f"{repo_id}-again", **to)) == 40
 
 
-def test_branches_and_revisions(server: LoopbackHub, folder: Path, repo_id: str, access: dict[str, Any]) -> None:
+def test_branches_and_revisions(
+    server: LoopbackHub, folder: Path, repo_id: str, access: dict[str, Any]
+) -> None:
     sha = push(server, folder, repo_id, revision="try/slash")
     assert MapStore.from_hub(repo_id, revision="try/slash", **access).revision == sha
     assert len(MapStore.from_hub(repo_id, revision=sha, **access)) == len(TEXTS)
@@ -130,8 +172,13 @@ def test_branches_and_revisions(server: LoopbackHub, folder: Path, repo_id: str,
 
 
 def test_who_may_read_and_write(
-    server: LoopbackHub, folder: Path, repo_id: str, access: dict[str, Any], caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:  # fmt: skip
+    server: LoopbackHub,
+    folder: Path,
+    repo_id: str,
+    access: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
     caplog.set_level(logging.DEBUG)
     push(server, folder, repo_id, private=True)
     with pytest.raises(StoreError, match="no such repository, or it is private"):
@@ -152,7 +199,11 @@ def test_who_may_read_and_write(
     secrets = (server.token, wrong)
     assert not any(secret in caplog.text or secret in repr(store.source) for secret in secrets)
     assert server.token.encode() not in pickle.dumps(store.source)
-    written = b"".join(path.read_bytes() for path in [*folder.rglob("*"), *(tmp_path / "cache").rglob("*")] if path.is_file())
+    written = b"".join(
+        path.read_bytes()
+        for path in [*folder.rglob("*"), *(tmp_path / "cache").rglob("*")]
+        if path.is_file()
+    )
     assert not any(secret.encode() in written for secret in secrets)
 
 
@@ -165,7 +216,9 @@ def test_somebody_else_pushes_meanwhile(
 
     def and_then(self: HfApi, *args: Any, **options: Any) -> Any:
         found = real(self, *args, **options)
-        api.upload_file(repo_id=repo_id, repo_type="dataset", path_in_repo="other.txt", path_or_fileobj=b"1")
+        api.upload_file(
+            repo_id=repo_id, repo_type="dataset", path_in_repo="other.txt", path_or_fileobj=b"1"
+        )
         return found
 
     monkeypatch.setattr(HfApi, "list_repo_files", and_then)
@@ -196,7 +249,9 @@ def test_ranges_survive_a_cut_connection_and_a_busy_server(
         store["validation-1", "alti"]
 
 
-def test_interrupted_push_goes_on(server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path, access: dict[str, Any]) -> None:
+def test_interrupted_push_goes_on(
+    server: LoopbackHub, api: HfApi, repo_id: str, tmp_path: Path, access: dict[str, Any]
+) -> None:
     with MapStore.from_manifest(tmp_path / "m", manifest()) as store:
         for number in range(30):
             add_number(store, number)
@@ -224,9 +279,13 @@ def test_interrupted_download_goes_on(
     server.fail_next(404, "shard-00001.safetensors", times=50)
     with pytest.raises(StoreError):
         store.download(tmp_path / "copy")
-    names = [path for path in (tmp_path / "copy").rglob("*.safetensors") if ".cache" not in path.parts]
+    names = [
+        path for path in (tmp_path / "copy").rglob("*.safetensors") if ".cache" not in path.parts
+    ]
     for path in names:  # what is in place is whole
-        assert path.read_bytes() == (tmp_path / "m" / path.relative_to(tmp_path / "copy")).read_bytes()
+        assert (
+            path.read_bytes() == (tmp_path / "m" / path.relative_to(tmp_path / "copy")).read_bytes()
+        )
     server.reset()
     store.download(tmp_path / "copy")
     MapStore.open(tmp_path / "copy").verify()
@@ -240,7 +299,9 @@ def test_other_bytes_on_the_hub_are_noticed(
     data[-3] ^= 1
 
     def put(name: str, content: bytes) -> None:
-        api.upload_file(repo_id=repo_id, repo_type="dataset", path_in_repo=name, path_or_fileobj=content)
+        api.upload_file(
+            repo_id=repo_id, repo_type="dataset", path_in_repo=name, path_or_fileobj=content
+        )
 
     put(SHARD, bytes(data))
     store = MapStore.from_hub(repo_id, **access)
@@ -261,11 +322,15 @@ def test_other_bytes_on_the_hub_are_noticed(
         MapStore.from_hub(repo_id, **access)
 
 
-def test_only_closed_whole_stores_are_pushed(server: LoopbackHub, folder: Path, repo_id: str, tmp_path: Path) -> None:
+def test_only_closed_whole_stores_are_pushed(
+    server: LoopbackHub, folder: Path, repo_id: str, tmp_path: Path
+) -> None:
     with MapStore.from_manifest(tmp_path / "open", manifest()) as store:
         add_number(store, 0)
         with pytest.raises(StoreError, match="Only a store in a folder"):
-            MapStore.open(tmp_path / "open").push_to_hub(repo_id, endpoint=server.url, token=server.token)
+            MapStore.open(tmp_path / "open").push_to_hub(
+                repo_id, endpoint=server.url, token=server.token
+            )
     data = bytearray((folder / SHARD).read_bytes())
     data[-3] ^= 1
     (folder / SHARD).write_bytes(data)

@@ -35,7 +35,9 @@ def test_load_dataset_reads_examples_and_parquet(
     assert second == "['validation-0', 'validation-1']|(2, 13, 13)"
 
 
-def test_offline_after_download(server: LoopbackHub, repo_id: str, tmp_path: Path, run_python: RunPython) -> None:
+def test_offline_after_download(
+    server: LoopbackHub, repo_id: str, tmp_path: Path, run_python: RunPython
+) -> None:
     filled(tmp_path / "m").push_to_hub(repo_id, endpoint=server.url, token=server.token, tag="v1")
     script = """
         import os
@@ -56,7 +58,9 @@ def test_offline_after_download(server: LoopbackHub, repo_id: str, tmp_path: Pat
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hf_xet") is None, reason="hf_xet is not installed")
-def test_push_and_read_by_xet(server: LoopbackHub, repo_id: str, tmp_path: Path, run_python: RunPython) -> None:
+def test_push_and_read_by_xet(
+    server: LoopbackHub, repo_id: str, tmp_path: Path, run_python: RunPython
+) -> None:
     with MapStore.from_manifest(tmp_path / "m", manifest(1 << 20)) as store:
         for number in range(40):
             add_number(store, number)

@@ -11,7 +11,10 @@ import pytest
 
 from ctxmix_hf.precompute import Job, Summary, precompute
 
-WORDS = "the a key keys cabinet film fine girl boys that like is are here not old [MASK] guests waiter table on to".split()
+WORDS = (
+    "the a key keys cabinet film fine girl boys that like is are here not old [MASK] guests "
+    "waiter table on to"
+).split()
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -21,8 +24,12 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 def hashes(root: Path) -> dict[str, str]:
     """sha256 of every file of a store and its run; the lock is not part of it."""
-    files = (path for path in sorted(root.rglob("*")) if path.is_file() and path.name != ".ctxmix.lock")
-    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = (
+        path for path in sorted(root.rglob("*")) if path.is_file() and path.name != ".ctxmix.lock"
+    )
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
 
 
 @pytest.fixture

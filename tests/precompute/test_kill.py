@@ -21,9 +21,25 @@ WAIT = 240
 
 def start(corpus: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
     """The real command; what it says goes to a file beside `out`."""
-    command = ["precompute", "--dataset", str(corpus), "--methods", ",".join(METHODS), "--token-budget", "64", "--out", str(out), *options]
+    command = [
+        "precompute",
+        "--dataset",
+        str(corpus),
+        "--methods",
+        ",".join(METHODS),
+        "--token-budget",
+        "64",
+        "--out",
+        str(out),
+        *options,
+    ]
     with said(out).open("wb") as file:
-        return subprocess.Popen([sys.executable, "-m", "ctxmix_hf", *command], env=environment(), stdout=file, stderr=file)
+        return subprocess.Popen(
+            [sys.executable, "-m", "ctxmix_hf", *command],
+            env=environment(),
+            stdout=file,
+            stderr=file,
+        )
 
 
 def said(out: Path) -> Path:
@@ -56,7 +72,9 @@ def test_sigkill_then_continue(corpus: Path, whole: Path, compute, tmp_path: Pat
 
 
 @pytest.mark.parametrize("moment", ["plan.json", "tasks/000000.json", "options.json"])
-def test_killed_around_the_plan(moment: str, corpus: Path, whole: Path, compute, tmp_path: Path, monkeypatch) -> None:
+def test_killed_around_the_plan(
+    moment: str, corpus: Path, whole: Path, compute, tmp_path: Path, monkeypatch
+) -> None:
     """As if killed while (or right before) this file was written."""
     from ctxmix_hf.precompute import folder
 
@@ -70,7 +88,9 @@ def test_killed_around_the_plan(moment: str, corpus: Path, whole: Path, compute,
     real = folder.write_atomic
     monkeypatch.setattr(folder, "write_atomic", stop)
     if moment.startswith("tasks"):
-        monkeypatch.setattr(folder.Folder, "write_task", lambda *args: (_ for _ in ()).throw(Killed()))
+        monkeypatch.setattr(
+            folder.Folder, "write_task", lambda *args: (_ for _ in ()).throw(Killed())
+        )
     with pytest.raises(Killed):
         compute(dataset=str(corpus), methods=METHODS)
     monkeypatch.undo()
@@ -124,9 +144,18 @@ def wait_for_worker(process: subprocess.Popen[bytes], out: Path) -> int:
 
     def working() -> bool:
         for path in out.glob("run/parts/*.pid"):
-            pid = int(path.read_text().split()[1] if path.stat().st_mtime > born - 1 and path.read_text().strip() else 0)
+            pid = int(
+                path.read_text().split()[1]
+                if path.stat().st_mtime > born - 1 and path.read_text().strip()
+                else 0
+            )
             part = path.with_suffix("")
-            if pid and lines(part / "index.jsonl") and (part / "pending").exists() and Path(f"/proc/{pid}").exists():
+            if (
+                pid
+                and lines(part / "index.jsonl")
+                and (part / "pending").exists()
+                and Path(f"/proc/{pid}").exists()
+            ):
                 found.append(pid)
                 return True
         return False

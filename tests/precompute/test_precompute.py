@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,16 @@ import pytest
 import torch
 
 import ctxmix_hf as cm
-from ctxmix_hf.errors import CtxmixError, InputError, MissingDependencyError, StoreError
+from ctxmix_hf.errors import (
+    CtxmixError,
+    InputError,
+    MissingDependencyError,
+    OptionError,
+    StoreError,
+)
 from ctxmix_hf.hub import computing
 from ctxmix_hf.precompute import compute as computation
+from ctxmix_hf.precompute import precompute
 from ctxmix_hf.precompute.data import read_rows
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Planner
@@ -22,7 +30,10 @@ from tests.precompute.conftest import hashes, sentences
 
 
 def skipped(out: Path) -> dict[str, str]:
-    return {row["id"]: row["why"] for row in map(json.loads, (out / "run" / "skipped.jsonl").read_text().splitlines())}
+    return {
+        row["id"]: row["why"]
+        for row in map(json.loads, (out / "run" / "skipped.jsonl").read_text().splitlines())
+    }
 
 
 def test_store_holds_what_explain_gives(whole: Path, corpus: Path, box) -> None:
@@ -52,13 +63,18 @@ def test_formats(suffix: str, tmp_path: Path) -> None:
         pyarrow.parquet.write_table(pa.table({"text": texts, "y": [0, 1]}), path)
     else:
         lines = {
-            "csv": ["text,y", '"A ""fine"" film.",0', "Two keys.,1"], "tsv": ["text\ty", f"{texts[0]}\t0", "Two keys.\t1"],
-            "jsonl": [json.dumps({"text": t, "y": i}) for i, t in enumerate(texts)], "txt": texts,
-        }[suffix]  # fmt: skip
+            "csv": ["text,y", '"A ""fine"" film.",0', "Two keys.,1"],
+            "tsv": ["text\ty", f"{texts[0]}\t0", "Two keys.\t1"],
+            "jsonl": [json.dumps({"text": t, "y": i}) for i, t in enumerate(texts)],
+            "txt": texts,
+        }[suffix]
         path.write_text("\n".join(lines) + "\n")
     label = None if suffix == "txt" else "y"
     rows = list(read_rows(Job(str(path), "out", ("alti",), label_column=label)))
-    assert [row.text for row in rows] == texts and [row.id for row in rows] == ["train-0", "train-1"]
+    assert [row.text for row in rows] == texts and [row.id for row in rows] == [
+        "train-0",
+        "train-1",
+    ]
     if label:
         assert [int(row.label) for row in rows] == [0, 1]
 
@@ -73,16 +89,30 @@ def test_a_folder_through_datasets(tmp_path: Path) -> None:
 
 def test_bad_rows_are_named(tmp_path: Path, compute) -> None:
     rows: list[Any] = [
-        {"id": "ok", "text": "A film."}, {"id": "none", "text": None}, {"id": "number", "text": 7}, {"id": "ok", "text": "Twice."},
-        {"id": "", "text": "No id."}, [1], {"id": "long", "text": "key " * 3000}, {"id": "last", "text": "Two keys."},
-    ]  # fmt: skip
+        {"id": "ok", "text": "A film."},
+        {"id": "none", "text": None},
+        {"id": "number", "text": 7},
+        {"id": "ok", "text": "Twice."},
+        {"id": "", "text": "No id."},
+        [1],
+        {"id": "long", "text": "key " * 3000},
+        {"id": "last", "text": "Two keys."},
+    ]
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join([*map(json.dumps, rows), "{broken"]))
     made = compute(dataset=str(path), id_column="id")
     found = skipped(Path(made.out))
     assert cm.MapStore.open(made.out).ids() == ["ok", "last"] and made.skipped == 7
-    assert found["none"] == "no text" and found["number"] == "not text" and found["long"].startswith("too long")
-    assert found["ok"] == "the id was there before" and found["train-8"] == "not a JSON object" and "id" in found["train-4"]
+    assert (
+        found["none"] == "no text"
+        and found["number"] == "not text"
+        and found["long"].startswith("too long")
+    )
+    assert (
+        found["ok"] == "the id was there before"
+        and found["train-8"] == "not a JSON object"
+        and "id" in found["train-4"]
+    )
 
 
 def test_max_length_cuts_and_counts(tmp_path: Path, compute) -> None:
@@ -102,38 +132,48 @@ def test_batches_keep_the_budget_and_the_data(box) -> None:
     batches = [batch for task in planner.tasks(rows) for batch in task]
     lengths = [[len(box[1](text)["input_ids"]) for _, text, _ in batch] for batch in batches]
     assert all(len(batch) * max(batch) <= 200 for batch in lengths) and max(map(len, lengths)) > 5
-    assert sorted(name for batch in batches for name, _, _ in batch) == sorted(row.id for row in rows)
+    assert sorted(name for batch in batches for name, _, _ in batch) == sorted(
+        row.id for row in rows
+    )
 
 
-def test_out_of_memory_halves_and_gives_the_same(corpus: Path, whole: Path, compute, monkeypatch) -> None:
+def test_out_of_memory_halves_and_gives_the_same(
+    corpus: Path, whole: Path, compute, monkeypatch
+) -> None:
     real, sizes = computing.compute, []
 
-    def small(model: Any, tokenizer: Any, recipes: Any, given: Any, options: Any) -> Any:
+    def small(model: Any, tokenizer: Any, recipes: Any, given: Any, **more: Any) -> Any:
         sizes.append(len(given))
         if len(given) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(model, tokenizer, recipes, given, options)
+        return real(model, tokenizer, recipes, given, **more)
 
     monkeypatch.setattr(computation, "compute", small)
     made = compute(dataset=str(corpus), methods=("alti", "norm_enc"))
     assert made.examples == 150 and max(sizes) > 2
     mine, theirs = cm.MapStore.open(made.out), cm.MapStore.open(whole)
-    assert mine.ids() == theirs.ids() and [names for _, names in mine.index.batches] == [names for _, names in theirs.index.batches]
+    assert mine.ids() == theirs.ids() and [names for _, names in mine.index.batches] == [
+        names for _, names in theirs.index.batches
+    ]
     for name in mine.ids()[::30]:
-        torch.testing.assert_close(mine[name, "norm_enc"].layers, theirs[name, "norm_enc"].layers, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            mine[name, "norm_enc"].layers, theirs[name, "norm_enc"].layers, atol=1e-5, rtol=1e-4
+        )
 
 
 def test_a_row_that_fails_in_the_model_is_left_out(corpus: Path, compute, monkeypatch) -> None:
     real = computing.compute
 
-    def picky(model: Any, tokenizer: Any, recipes: Any, given: Any, options: Any) -> Any:
+    def picky(model: Any, tokenizer: Any, recipes: Any, given: Any, **more: Any) -> Any:
         if any(text.startswith("keys") for text in given):
             raise RuntimeError("no keys")
-        return real(model, tokenizer, recipes, given, options)
+        return real(model, tokenizer, recipes, given, **more)
 
     monkeypatch.setattr(computation, "compute", picky)
     made = compute(dataset=str(corpus))
-    lost = [i for i, line in enumerate(corpus.read_bytes().split(b"\n")) if line.startswith(b"keys")]
+    lost = [
+        i for i, line in enumerate(corpus.read_bytes().split(b"\n")) if line.startswith(b"keys")
+    ]
     assert lost and made.examples == 150 - len(lost)
     assert skipped(Path(made.out))[f"train-{lost[0]}"] == "RuntimeError: no keys"
 
@@ -148,11 +188,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), REFUSED, ids=[str(options) for options, _ in REFUSED])
-def test_another_run_in_the_same_folder_is_refused(whole: Path, corpus: Path, compute, options: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "words"), REFUSED, ids=[str(options) for options, _ in REFUSED]
+)
+def test_another_run_in_the_same_folder_is_refused(
+    whole: Path, corpus: Path, compute, options: dict[str, Any], words: str
+) -> None:
     before = hashes(whole)
     with pytest.raises(StoreError, match=words):
-        compute(**{"dataset": str(corpus), "out": str(whole), "methods": ("alti", "norm_enc"), **options})
+        compute(
+            **{
+                "dataset": str(corpus),
+                "out": str(whole),
+                "methods": ("alti", "norm_enc"),
+                **options,
+            }
+        )
     assert hashes(whole) == before
 
 
@@ -192,7 +243,9 @@ def test_a_folder_that_is_not_ours(tmp_path: Path, corpus: Path, compute, box) -
     (tmp_path / "maps" / "thesis.tex").write_text("mine")
     with pytest.raises(StoreError, match="not empty"):
         compute(dataset=str(corpus))
-    with cm.MapStore.create(tmp_path / "store", model=box[0], tokenizer=box[1], methods=["alti"]) as store:
+    with cm.MapStore.create(
+        tmp_path / "store", model=box[0], tokenizer=box[1], methods=["alti"]
+    ) as store:
         store.add(["a"], ["A film."])
     with pytest.raises(StoreError, match="not made by"):
         compute(dataset=str(corpus), out=str(tmp_path / "store"))
@@ -224,3 +277,58 @@ def test_ray_missing_names_the_extra(corpus: Path, compute, monkeypatch) -> None
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingDependencyError, match=r"ctxmix-hf\[ray\]"):
         compute(dataset=str(corpus), engine="ray")
+
+
+def test_a_store_of_segments(tmp_path: Path) -> None:
+    """The same numbers as `explain`, also after reading; no other kind of map gets in, and it is no cache."""
+    texts = [
+        "The keys are here. The cats sleep.",
+        "The dog runs.",
+        "A boy sees it. He likes it. So?",
+    ]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    job = Job(
+        dataset=str(tmp_path / "texts.jsonl"),
+        out=str(tmp_path / "maps"),
+        methods=("alti", "globenc"),
+        segments="sentences",
+    )
+    precompute(job)
+    store = cm.MapStore.open(tmp_path / "maps")
+    store.verify()
+    model, tokenizer = cm.load_default()
+    for number, text in enumerate(texts):
+        for method in ("alti", "globenc"):
+            kept = store[f"train-{number}", method]
+            fresh = cm.explain(model, text, method, segments="sentences")
+            assert kept.tokens == fresh.tokens and kept.meta["unit"] == "sentence"
+            assert torch.allclose(kept.input, fresh.input, rtol=1e-4)
+            assert torch.allclose(kept.layers, fresh.layers, rtol=1e-4, atol=1e-7)
+            assert torch.allclose(
+                kept.attribution("mean_pool").scores,
+                fresh.attribution("mean_pool").scores,
+                rtol=1e-4,
+            )
+    with pytest.raises(StoreError, match=r"a cache needs maps of tokens.*read it by id"):
+        model(
+            **tokenizer(texts[0], return_tensors="pt"), output_context_mixing=["alti"], cache=store
+        )
+    with (
+        pytest.raises(
+            StoreError, match=r"one row and column per sentence, the map of alti has one per token"
+        ),
+        cm.MapStore.open(tmp_path / "maps", append=True, model=model, tokenizer=tokenizer) as open_,
+    ):
+        open_.add_maps(["x"], cm.explain(model, texts[:1], ["alti", "globenc"]))
+    with cm.MapStore.create(
+        tmp_path / "other",
+        model=model,
+        tokenizer=tokenizer,
+        methods=["alti"],
+        segments="paragraphs",
+    ) as other:  # the advice
+        other.add_maps(["x"], {"alti": cm.explain(model, texts[:1], "alti", segments="paragraphs")})
+    with pytest.raises(OptionError, match="'sentences' or 'paragraphs'"):
+        cm.MapStore.create(tmp_path / "n", model=model, methods=["alti"], segments="words")
+    with pytest.raises(StoreError, match="another --out"):
+        precompute(replace(job, segments=None))

@@ -21,9 +21,16 @@ pytest.importorskip("gradio", reason="the extra [demo] is not installed")
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "tests" / "artifacts"
 CHROMIUM = Path("/usr/bin/chromium")
-CHROMIUM_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-                 "--disable-component-update", "--disable-sync"]  # fmt: skip
-KEYS = "The keys to the cabinet [MASK] on the table."
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+KEYS = "The books about the boy [MASK] old."  # the opening example: plural, then a singular
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Server:
     ready: float  # when it first answered
     store: str
     vision: str
+    slow_vision: str
     plain: str
     unsupported: str
 
@@ -50,8 +58,14 @@ def store(tmp_path_factory: pytest.TempPathFactory, box: Any) -> str:
     import ctxmix_hf as cm
 
     path = tmp_path_factory.mktemp("store") / "maps"
-    with cm.MapStore.create(path, model=box[0], tokenizer=box[1], methods=["alti", "attention"]) as made:
-        made.add(["girls", "boys"], ["Many girls insulted [MASK].", "The boys [MASK] tired."], split="train")
+    with cm.MapStore.create(
+        path, model=box[0], tokenizer=box[1], methods=["alti", "attention"]
+    ) as made:
+        made.add(
+            ["girls", "boys"],
+            ["Many girls insulted [MASK].", "The boys [MASK] tired."],
+            split="train",
+        )
         made.add(["teacher"], ["The teacher [MASK] old."], split="test")
     return str(path)
 
@@ -64,9 +78,30 @@ def vision(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("vit")
-    config = ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8)
+    config = ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=8,
+    )
     ViTForImageClassification(config).save_pretrained(path)
     ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def slow_vision(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """As small, but of 197 patches: hta would take minutes."""
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+    path = tmp_path_factory.mktemp("slow-vit")
+    config = ViTConfig(
+        hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64
+    )
+    ViTForImageClassification(config).save_pretrained(path)
+    ViTImageProcessor().save_pretrained(path)
     return str(path)
 
 
@@ -77,11 +112,24 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     path = tmp_path_factory.mktemp("plain")
-    words = {word: k for k, word in enumerate(["[UNK]", "[PAD]", "the", "boys", "are", "tired", ".", "they", "sleep"])}
+    words = {
+        word: k
+        for k, word in enumerate(
+            ["[UNK]", "[PAD]", "the", "boys", "are", "tired", ".", "they", "sleep"]
+        )
+    }
     made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(path)
-    config = BertConfig(vocab_size=9, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    PreTrainedTokenizerFast(
+        tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]"
+    ).save_pretrained(path)
+    config = BertConfig(
+        vocab_size=9,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
     BertModel(config).save_pretrained(path)
     return str(path)
 
@@ -92,23 +140,40 @@ def unsupported(tmp_path_factory: pytest.TempPathFactory) -> str:
     from transformers import MambaConfig, MambaModel
 
     path = tmp_path_factory.mktemp("mamba")
-    MambaModel(MambaConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, state_size=4)).save_pretrained(path)
+    MambaModel(
+        MambaConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, state_size=4)
+    ).save_pretrained(path)
     return str(path)
 
 
 @pytest.fixture(scope="session")
-def server(store: str, vision: str, plain: str, unsupported: str) -> Iterator[Server]:
+def server(
+    store: str, vision: str, slow_vision: str, plain: str, unsupported: str
+) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT), "GRADIO_ANALYTICS_ENABLED": "False", "CTXMIX_DEMO_STORE": store}
+    env = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": str(ROOT),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "CTXMIX_DEMO_STORE": store,
+    }
     ARTIFACTS.mkdir(exist_ok=True)
     with (ARTIFACTS / "server.log").open("w") as log:
         code = f"from ctxmix_hf import demo; demo.launch({port}, quiet=True)"
         process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}/"
     try:
-        yield Server(url, process.pid, wait_for(url, process), store, vision, plain, unsupported)
+        ready = wait_for(url, process)
+        from gradio_client import Client
+
+        # its workers too: on a busy machine they take longer than a browser test waits
+        Client(url, verbose=False).predict(
+            "ctxmix/agreement", "alti", "The server [MASK] ready.", api_name="/map"
+        )
+        yield Server(url, process.pid, ready, store, vision, slow_vision, plain, unsupported)
     finally:
         process.terminate()
         process.wait(20)
@@ -158,12 +223,14 @@ class Visit:
     def wait(self, condition: str, name: str = "main", timeout: float = 20000) -> None:
         """Until `w` (the widget) fulfils a condition in JavaScript."""
         self.page.wait_for_function(
-            f"(() => {{ const e = document.querySelector('{self.widget(name)}'); const w = e && e.ctxmix; return w && ({condition}); }})()",
+            f"(() => {{ const e = document.querySelector('{self.widget(name)}'); const w = e && e.ctxmix; return w && ({condition}); }})()",  # noqa: E501
             timeout=timeout,
         )
 
     def js(self, expression: str, name: str = "main") -> Any:
-        return self.page.evaluate(f"(() => {{ const w = document.querySelector('{self.widget(name)}').ctxmix; return {expression}; }})()")
+        return self.page.evaluate(
+            f"(() => {{ const w = document.querySelector('{self.widget(name)}').ctxmix; return {expression}; }})()"
+        )
 
     def ask(self, text: str) -> None:
         self.page.fill("#text textarea", text)
@@ -202,20 +269,36 @@ def typing(browser: Any, server: Server) -> Iterator[Any]:
 @pytest.fixture
 def desk(opened: Visit) -> Visit:
     """That page with the widget as it started: opening a page costs two seconds, this nothing."""
-    opened.js("(w.pins = [Number(w.p.pin)], w.hover = null, w.set({...ctxmix.DEFAULTS, layer: w.model.depth - 1}))")
+    opened.js(
+        "(w.pins = [Number(w.p.pin)], w.hover = null, w.unfold(true), "
+        "w.set({...ctxmix.DEFAULTS, layer: w.model.depth}))"
+    )
     return opened
 
 
 def visits(browser: Any, server: Server) -> Iterator[Any]:
     opened: list[Visit] = []
 
-    def open_page(query: str = "", width: int = 1440, scheme: str = "light", wait: bool = True) -> Visit:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True)
+    def open_page(
+        query: str = "", width: int = 1440, scheme: str = "light", wait: bool = True
+    ) -> Visit:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
+        )
         context.set_default_timeout(20000)
         made = Visit(context.new_page())
         made.page.on("pageerror", lambda error: made.errors.append(str(error)))
-        made.page.on("console", lambda line: made.errors.append(line.text) if line.type == "error" else None)
-        made.page.on("request", lambda r: made.outside.append(r.url) if not r.url.startswith((server.url, "data:", "blob:")) else None)
+        made.page.on(
+            "console", lambda line: made.errors.append(line.text) if line.type == "error" else None
+        )
+        made.page.on(
+            "request",
+            lambda r: (
+                made.outside.append(r.url)
+                if not r.url.startswith((server.url, "data:", "blob:"))
+                else None
+            ),
+        )
         made.page.goto(server.url + query)
         opened.append(made)
         if wait:

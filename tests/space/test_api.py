@@ -32,25 +32,38 @@ def test_every_endpoint_is_named_typed_and_documented(client: Any) -> None:
     info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(info) == {f"/{name}" for name in ENDPOINTS}
     assert all(function.__doc__ for function in ENDPOINTS.values())
-    assert [p["parameter_name"] for p in info["/map"]["parameters"]] == ["model", "method", "text", "pair"]
+    assert [p["parameter_name"] for p in info["/map"]["parameters"]] == [
+        "model",
+        "method",
+        "text",
+        "pair",
+    ]
 
 
 def test_methods_and_models_are_the_registry(client: Any) -> None:
     assert client.predict(api_name="/models") == ["ctxmix/agreement", "ctxmix/sentiment"]
-    assert [row["name"] for row in client.predict(api_name="/methods")] == [row.name for row in cm.list_methods()]
+    assert [row["name"] for row in client.predict(api_name="/methods")] == [
+        row.name for row in cm.list_methods()
+    ]
 
 
 def test_the_map_is_the_librarys(client: Any, box: Any) -> None:
     text = "The sisters of the old waiter [MASK] here."
-    made = cm.ContextMixingMap.from_json(json.dumps(client.predict(MODEL, "alti", text, api_name="/map")))
+    made = cm.ContextMixingMap.from_json(
+        json.dumps(client.predict(MODEL, "alti", text, api_name="/map"))
+    )
     wanted = cm.explain(box[0], text, "alti", tokenizer=box[1])
     assert torch.allclose(made.layers, wanted.layers, atol=1e-5)
     assert made.tokens == wanted.tokens
 
 
 def test_a_cached_example_equals_a_fresh_one(client: Any, box: Any) -> None:
-    made = cm.ContextMixingMap.from_json(json.dumps(client.predict(MODEL, "value_zeroing", KEYS, api_name="/map")))
-    assert torch.allclose(made.layers, cm.explain(box[0], KEYS, "value_zeroing", tokenizer=box[1]).layers, atol=1e-4)
+    made = cm.ContextMixingMap.from_json(
+        json.dumps(client.predict(MODEL, "value_zeroing", KEYS, api_name="/map"))
+    )
+    assert torch.allclose(
+        made.layers, cm.explain(box[0], KEYS, "value_zeroing", tokenizer=box[1]).layers, atol=1e-4
+    )
 
 
 def test_a_pair_is_the_tokenizers_second_segment(client: Any, box: Any) -> None:
@@ -59,28 +72,48 @@ def test_a_pair_is_the_tokenizers_second_segment(client: Any, box: Any) -> None:
     assert encoding["token_type_ids"].unique().tolist() == [0, 1]
     answer = client.predict(MODEL, "attention", first, second, api_name="/map")
     made = cm.ContextMixingMap.from_json(json.dumps(answer))
-    untouched = BertForMaskedLM.from_pretrained(box[0].config._name_or_path, attn_implementation="eager").eval()
+    untouched = BertForMaskedLM.from_pretrained(
+        box[0].config._name_or_path, attn_implementation="eager"
+    ).eval()
     with torch.no_grad():
         plain = untouched(**encoding, output_attentions=True)
-        glued = untouched(encoding["input_ids"], output_attentions=True).attentions[0][0].mean(dim=0)
-    assert torch.allclose(made.layers[0, 0], plain.attentions[0][0].mean(dim=0).to(made.layers.dtype), atol=1e-5)
-    assert (glued - made.layers[0, 0]).abs().max() > 1e-3  # the same ids in one segment are another input
+        glued = (
+            untouched(encoding["input_ids"], output_attentions=True).attentions[0][0].mean(dim=0)
+        )
+    assert torch.allclose(
+        made.layers[0, 0], plain.attentions[0][0].mean(dim=0).to(made.layers.dtype), atol=1e-5
+    )
+    assert (
+        glued - made.layers[0, 0]
+    ).abs().max() > 1e-3  # the same ids in one segment are another input
     assert answer["meta"]["pair"] == [first, second]
     assert made.words().tokens[0].pieces[7:9] == ("The", "boy")
-    wanted = cm.explain(box[0], (first, second), "alti", tokenizer=box[1]).words().attribution("[MASK]")
-    assert client.predict(MODEL, "alti", first, 9, -1, True, second, api_name="/attribution")["scores"] == pytest.approx(
-        wanted.scores[0].tolist(), abs=1e-4
+    wanted = (
+        cm.explain(box[0], (first, second), "alti", tokenizer=box[1]).words().attribution("[MASK]")
     )
+    assert client.predict(MODEL, "alti", first, 9, -1, True, second, api_name="/attribution")[
+        "scores"
+    ] == pytest.approx(wanted.scores[0].tolist(), abs=1e-4)
     place = int((encoding["input_ids"][0] == box[1].mask_token_id).nonzero())
     name, value = client.predict(MODEL, first, second, api_name="/predictions")["rows"][0][0]
     top = plain.logits[0, place].softmax(dim=-1).max(dim=-1)
-    assert (name, value) == (box[1].convert_ids_to_tokens(int(top.indices)), pytest.approx(float(top.values), abs=1e-4))
+    assert (name, value) == (
+        box[1].convert_ids_to_tokens(int(top.indices)),
+        pytest.approx(float(top.values), abs=1e-4),
+    )
     blank = client.predict(MODEL, first, "blank_out", second, api_name="/scores")["scores"]
-    assert blank == pytest.approx(cm.attribute(box[0], (first, second), "blank_out", tokenizer=box[1]).scores[0].tolist(), abs=1e-4)
+    assert blank == pytest.approx(
+        cm.attribute(box[0], (first, second), "blank_out", tokenizer=box[1]).scores[0].tolist(),
+        abs=1e-4,
+    )
     assert client.predict(MODEL, first, place, second, api_name="/agreement")["target"] == "[MASK]"
-    gap = client.predict(MODEL, "alti", first, MODEL, "alti", "The girl is old.", 0, second, api_name="/compare")
+    gap = client.predict(
+        MODEL, "alti", first, MODEL, "alti", "The girl is old.", 0, second, api_name="/compare"
+    )
     assert "girls/girl" in gap["tokens"] and "[MASK]" in gap["tokens"]
-    assert f"({first!r}, {second!r})" in client.predict(MODEL, "alti", first, second, api_name="/snippet")
+    assert f"({first!r}, {second!r})" in client.predict(
+        MODEL, "alti", first, second, api_name="/snippet"
+    )
 
 
 def test_attribution_predictions_and_scores(client: Any, box: Any) -> None:
@@ -90,14 +123,18 @@ def test_attribution_predictions_and_scores(client: Any, box: Any) -> None:
     assert row["scores"] == pytest.approx(wanted.scores[0].tolist(), abs=1e-4)
     words = client.predict(MODEL, KEYS, api_name="/predictions")["rows"][0]
     assert words[0][0] in ("are", "were")
-    classes = client.predict("ctxmix/sentiment", "The film is not good.", api_name="/predictions")["rows"][0]
+    classes = client.predict("ctxmix/sentiment", "The film is not good.", api_name="/predictions")[
+        "rows"
+    ][0]
     assert sum(value for _, value in classes) == pytest.approx(1.0, abs=1e-5)
     blank = client.predict(MODEL, KEYS, "blank_out", api_name="/scores")
-    assert blank["scores"] == pytest.approx(cm.attribute(box[0], KEYS, "blank_out", tokenizer=box[1]).scores[0].tolist(), abs=1e-4)
+    assert blank["scores"] == pytest.approx(
+        cm.attribute(box[0], KEYS, "blank_out", tokenizer=box[1]).scores[0].tolist(), abs=1e-4
+    )
 
 
 def test_comparison_agreement_and_similarity(client: Any, box: Any) -> None:
-    other = KEYS.replace("keys", "key")
+    other = KEYS.replace("books", "book")
     made = client.predict(MODEL, "alti", KEYS, MODEL, "alti", other, 6, api_name="/compare")
     maps = [cm.explain(box[0], text, "alti", tokenizer=box[1]).words() for text in (KEYS, other)]
     assert torch.allclose(torch.tensor(made["difference"]), (maps[1] - maps[0]).input, atol=1e-4)
@@ -105,18 +142,32 @@ def test_comparison_agreement_and_similarity(client: Any, box: Any) -> None:
     assert made["rank_correlation"] == pytest.approx(
         maps[0].attribution("[MASK]").rank_correlation(maps[1].attribution("[MASK]")), abs=1e-3
     )
-    table = client.predict(MODEL, KEYS, 10, api_name="/agreement")
-    assert all(table["correlation"][k][k] == pytest.approx(1.0) for k in range(len(table["methods"])))
+    table = client.predict(MODEL, KEYS, 6, api_name="/agreement")
+    assert all(
+        table["correlation"][k][k] == pytest.approx(1.0) for k in range(len(table["methods"]))
+    )
     assert "hta" in table["left_out"]
     alike = client.predict(MODEL, KEYS, other, api_name="/similarity")
-    assert sum(alike["a"]["scores"]) == pytest.approx(alike["cosine"], abs=1e-4)
+    exact = cm.similarity(box[0], KEYS, other, tokenizer=box[1])
+    assert alike["cosine"] == pytest.approx(exact.cosine, abs=1e-4)
+    assert torch.allclose(torch.tensor(alike["pairs"]), exact.pairs.float(), atol=1e-4)
+    shared = client.predict(MODEL, KEYS, other, "alti", api_name="/similarity")
+    assert sum(shared["a"]["scores"]) == pytest.approx(shared["cosine"], abs=1e-4)
+    texts = ["The film is bad.", KEYS]
+    assert client.predict(MODEL, other, texts, api_name="/rank")["order"] == [1, 0]
+    why = client.predict(MODEL, KEYS, "", "are", "is", api_name="/ledger")
+    made = cm.ledger(box[0], KEYS, "are", foil="is", tokenizer=box[1])
+    assert why["value"] == pytest.approx(float(made.value[0]), abs=1e-3)
+    assert sum(why["scores"]) + why["biases"] == pytest.approx(why["value"], abs=1e-3)
 
 
 def test_files_and_code(client: Any) -> None:
     assert client.predict(MODEL, "alti", KEYS, api_name="/html").startswith("<!doctype html>")
     assert (
         client.predict(MODEL, "alti", KEYS, api_name="/csv")
-        == cm.ContextMixingMap.from_json(json.dumps(client.predict(MODEL, "alti", KEYS, api_name="/map"))).to_csv()
+        == cm.ContextMixingMap.from_json(
+            json.dumps(client.predict(MODEL, "alti", KEYS, api_name="/map"))
+        ).to_csv()
     )
     code = client.predict(MODEL, "attention", KEYS, api_name="/snippet")
     scope: dict[str, Any] = {}
@@ -129,49 +180,91 @@ def test_pictures(client: Any, server: Server) -> None:
     file = io.BytesIO()
     pictures.example("shapes").save(file, format="PNG")
     sent = client.predict(
-        "data:image/png;base64," + base64.b64encode(file.getvalue()).decode(), server.vision, "attention", api_name="/image_map"
+        "data:image/png;base64," + base64.b64encode(file.getvalue()).decode(),
+        server.vision,
+        "attention",
+        api_name="/image_map",
     )
     assert named["layers"] == sent["layers"]
-    assert "could not be read" in refused(client, "data:image/png;base64,AAAA", server.vision, api_name="/image_map")
+    assert "could not be read" in refused(
+        client, "data:image/png;base64,AAAA", server.vision, api_name="/image_map"
+    )
     assert "no example picture" in refused(client, "nothing", server.vision, api_name="/image_map")
     assert "does not read pictures" in refused(client, "shapes", MODEL, api_name="/image_map")
 
 
 def test_precomputed_maps_open_without_a_model(client: Any, server: Server, box: Any) -> None:
-    assert [row["id"] for row in client.predict(server.store, api_name="/browse")] == ["girls", "boys", "teacher"]
-    assert [row["id"] for row in client.predict(server.store, "test", "", api_name="/browse")] == ["teacher"]
-    assert [row["id"] for row in client.predict(server.store, "all", "TIRED", api_name="/browse")] == ["boys"]
-    made = cm.ContextMixingMap.from_json(json.dumps(client.predict(server.store, "boys", "alti", api_name="/stored_map")))
-    assert torch.allclose(made.layers, cm.explain(box[0], "The boys [MASK] tired.", "alti", tokenizer=box[1]).layers, atol=1e-5)
+    assert [row["id"] for row in client.predict(server.store, api_name="/browse")] == [
+        "girls",
+        "boys",
+        "teacher",
+    ]
+    assert [row["id"] for row in client.predict(server.store, "test", "", api_name="/browse")] == [
+        "teacher"
+    ]
+    assert [
+        row["id"] for row in client.predict(server.store, "all", "TIRED", api_name="/browse")
+    ] == ["boys"]
+    made = cm.ContextMixingMap.from_json(
+        json.dumps(client.predict(server.store, "boys", "alti", api_name="/stored_map"))
+    )
+    assert torch.allclose(
+        made.layers,
+        cm.explain(box[0], "The boys [MASK] tired.", "alti", tokenizer=box[1]).layers,
+        atol=1e-5,
+    )
 
 
-@pytest.mark.parametrize(("args", "said"), [
-    ((MODEL, "alti", "  "), "empty"),
-    ((MODEL, "alti", "x" * 10_000), "10,000 characters"),
-    ((MODEL, "alti", "a b c d e f g " * 40), "tokens; with this model"),
-    ((MODEL, "alty", KEYS), "Did you mean 'alti'"),
-    ((MODEL, "hta", "The boys that the old teacher likes [MASK] here."), "would take about"),
-    (("nobody/nothing", "alti", KEYS), "could not be loaded"),
-    (("ctxmix/nothing", "alti", KEYS), "model in the box"),
-    (("/etc", "alti", KEYS), "could not be loaded"),
-    (("", "alti", KEYS), "Choose a model"),
-])  # fmt: skip
-def test_what_cannot_be_done_is_refused_with_a_reason(client: Any, args: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((MODEL, "alti", "  "), "empty"),
+        ((MODEL, "alti", "x" * 10_000), "10,000 characters"),
+        ((MODEL, "alti", "a b c d e f g " * 40), "tokens; with this model"),
+        ((MODEL, "alty", KEYS), "Did you mean 'alti'"),
+        ((MODEL, "hta", "The boys that the old teacher likes [MASK] here."), "would take about"),
+        (("nobody/nothing", "alti", KEYS), "could not be loaded"),
+        (("ctxmix/nothing", "alti", KEYS), "bundled model"),
+        (("/etc", "alti", KEYS), "could not be loaded"),
+        (("", "alti", KEYS), "Choose a model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(
+    client: Any, args: tuple[str, ...], said: str
+) -> None:
     assert said in refused(client, *args, api_name="/map")
 
 
 def test_other_requests_are_refused_too(client: Any, server: Server) -> None:
-    assert "marks no second sentence" in refused(client, server.plain, "alti", "the boys", "they sleep", api_name="/map")
-    assert client.predict(server.plain, "alti", "the boys sleep", api_name="/map")["tokens"][0]["pieces"] == ["the", "boys", "sleep"]
-    assert "second sentence has 10,000" in refused(client, MODEL, "alti", KEYS, "x" * 10_000, api_name="/map")
+    assert "marks no second sentence" in refused(
+        client, server.plain, "alti", "the boys", "they sleep", api_name="/map"
+    )
+    assert client.predict(server.plain, "alti", "the boys sleep", api_name="/map")["tokens"][0][
+        "pieces"
+    ] == ["the", "boys", "sleep"]
+    assert "second sentence has 10,000" in refused(
+        client, MODEL, "alti", KEYS, "x" * 10_000, api_name="/map"
+    )
     assert "no target 99" in refused(client, MODEL, "alti", KEYS, 99, api_name="/attribution")
-    assert "no target -99" in refused(client, MODEL, "alti", KEYS, MODEL, "alti", KEYS, -99, api_name="/compare")
-    assert "cannot be decomposed" in refused(client, server.unsupported, "alti", KEYS, api_name="/map")
+    assert "no target -99" in refused(
+        client, MODEL, "alti", KEYS, MODEL, "alti", KEYS, -99, api_name="/compare"
+    )
+    assert "cannot be decomposed" in refused(
+        client, server.unsupported, "alti", KEYS, api_name="/map"
+    )
     assert "No example" in refused(client, server.store, "nobody", "alti", api_name="/stored_map")
 
 
 @pytest.mark.parametrize(
-    "text", ["😀 👩‍👩‍👧 are happy", "שלום עולם [MASK]", "a\x00b\x07 c", "<script>alert(1)</script>", "ﷺ\u202e x", "\ud7ff"]
+    "text",
+    [
+        "😀 👩‍👩‍👧 are happy",
+        "שלום עולם [MASK]",
+        "a\x00b\x07 c",
+        "<script>alert(1)</script>",
+        "ﷺ\u202e x",
+        "\ud7ff",
+    ],
 )
 def test_any_text_gives_a_map_or_a_reason(client: Any, text: str) -> None:
     made = client.predict(MODEL, "attention", text, api_name="/map")
@@ -200,7 +293,9 @@ def test_eight_users_at_once(server: Server, seconds: int) -> None:
             turn += 1
             text = f"The {'very ' * (turn % 5)}boys number {number} of {turn} [MASK] tired."
             try:
-                made = clients[number].predict(MODEL, ("alti", "value_zeroing", "attention")[turn % 3], text, api_name="/map")
+                made = clients[number].predict(
+                    MODEL, ("alti", "value_zeroing", "attention")[turn % 3], text, api_name="/map"
+                )
                 (done if made["tokens"][0]["text"] == text else wrong).append(text)
             except Exception as error:  # counted, so that one thread's failure fails the test
                 wrong.append(f"{text}: {error}")
@@ -214,7 +309,10 @@ def test_eight_users_at_once(server: Server, seconds: int) -> None:
         thread.join()
     after = memory(server.pid)
     with (ARTIFACTS / "times.txt").open("a") as file:
-        file.write(f"8 users for {seconds} s: {len(done)} maps, {len(wrong)} errors, {before:.0f} -> {halfway[0]:.0f} -> {after:.0f} MB\n")
+        file.write(
+            f"8 users for {seconds} s: {len(done)} maps, {len(wrong)} errors, {before:.0f} -> "
+            f"{halfway[0]:.0f} -> {after:.0f} MB\n"
+        )
     assert not wrong
     assert len(done) >= 8
     assert after - before < 200

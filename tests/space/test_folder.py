@@ -30,9 +30,28 @@ def load(name: str) -> Any:
 
 def test_the_header_is_what_spaces_read() -> None:
     header = SpaceCard.load(FOLDER / "README.md").data.to_dict()
-    assert (header["sdk"], header["app_file"], header["license"]) == ("gradio", "app.py", "apache-2.0")
+    assert (header["sdk"], header["app_file"], header["license"]) == (
+        "gradio",
+        "app.py",
+        "apache-2.0",
+    )
     assert len(header["short_description"]) <= 60
-    assert "gradio" not in (FOLDER / "requirements.txt").read_text().replace("ctxmix-hf[demo]", "")
+    assert "gradio" not in (FOLDER / "requirements.txt").read_text()  # it comes with the Space
+
+
+def test_the_space_runs_tested_versions() -> None:
+    """Each requirement is pinned to what CI runs, gradio by the header."""
+    pinned = dict(
+        re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    )
+    deploy = load("deploy")
+    assert deploy.requirements().splitlines() == [
+        f"{name}=={pinned[name]}" for name in deploy.NEEDS
+    ]
+    assert (
+        FOLDER / "requirements.txt"
+    ).read_text().splitlines() == deploy.requirements().splitlines()
+    assert SpaceCard.load(FOLDER / "README.md").data.to_dict()["sdk_version"] == pinned["gradio"]
 
 
 def test_the_examples_are_small_and_complete() -> None:
@@ -44,8 +63,10 @@ def test_the_examples_are_small_and_complete() -> None:
 
 
 def test_handlers_import_public_names_only() -> None:
-    """The library proper is reached through `import ctxmix_hf as cm`; viz and errors are the page's own tools."""
-    allowed = re.compile(r"ctxmix_hf(\.demo|\.errors|\.viz)")
+    """The library proper is reached through `import ctxmix_hf as cm`; viz, errors, the table of
+    heads and the assistant's tools are the page's own.
+    """
+    allowed = re.compile(r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant)")
     for path in (ROOT / "ctxmix_hf" / "demo").glob("*.py"):
         for line in path.read_text().splitlines():
             if "from ctxmix_hf." in line:
@@ -59,12 +80,26 @@ def test_it_deploys_and_the_deployed_folder_runs(tmp_path: Path) -> None:
         repo = f"{hub.user}/context_mixing"
         load("deploy").deploy(repo, api=api)
         files = set(api.list_repo_files(repo, repo_type="space"))
-        assert {"app.py", "README.md", "requirements.txt", "ctxmix_hf/viz/canvas.js", "ctxmix_hf/demo/examples.json"} <= files
+        assert {
+            "app.py",
+            "README.md",
+            "requirements.txt",
+            "ctxmix_hf/viz/canvas.js",
+            "ctxmix_hf/demo/examples.json",
+        } <= files
         assert not any(name.endswith(".pyc") for name in files)
         folder = api.snapshot_download(repo, repo_type="space", local_dir=tmp_path / "space")
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
     code = "import app, ctxmix_hf; print(type(app.demo).__name__, ctxmix_hf.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("Blocks")
     assert str(tmp_path) in done.stdout

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import urllib.request
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+import ctxmix_hf as cm
 from tests.space.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 
 NAMELESS = """() => [...document.querySelectorAll('button, input, select, textarea, canvas')].filter((e) => e.offsetParent)
   .filter((e) => !((e.getAttribute('aria-label') || e.textContent || e.alt || e.title || '').trim()
-    || (e.labels && [...e.labels].some((l) => l.textContent.trim())))).map((e) => e.outerHTML.slice(0, 120))"""
+    || (e.labels && [...e.labels].some((l) => l.textContent.trim())))).map((e) => e.outerHTML.slice(0, 120))"""  # noqa: E501
 FOCUSED = """() => { const e = document.activeElement, s = getComputedStyle(e);
   return [e.tagName, e.className, s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2]; }"""
 
@@ -24,13 +26,20 @@ def choose_model(page: Any, name: str) -> None:
 
 
 def test_models_that_cannot_be_used_are_named_with_the_reason(opened: Any, server: Server) -> None:
-    """Typed into the model's box: not in the box, not on this machine, not supported, no place for a second sentence."""
+    """Typed into the model's box: not bundled, not on this machine, not supported, no place for
+    a second sentence.
+    """
     page = opened
-    for name, said in {"ctxmix/nothing": "model in the box", "nobody/nothing": "could not be loaded",
-                       server.unsupported: "has no softmax attention", server.vision: "reads no text"}.items():  # fmt: skip
+    for name, said in {
+        "ctxmix/nothing": "bundled model",
+        "nobody/nothing": "could not be loaded",
+        server.unsupported: "has no softmax attention",
+        server.vision: "reads no text",
+    }.items():
         choose_model(page, name)
         page.page.wait_for_selector(f"#message .ctxmix-error >> text={said}")
         assert page.js("w.p.text") == KEYS  # the last good map stays
+    page.page.click("#pair-button")
     page.page.fill("#pair textarea", "they sleep")
     choose_model(page, server.plain)
     page.page.wait_for_selector("#message .ctxmix-error >> text=marks no second sentence")
@@ -61,7 +70,15 @@ def test_every_tab_can_be_walked_by_keyboard_and_named_by_a_screen_reader(opened
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     assert "Target “" in page.text_content("#map-main [aria-live=polite]")
-    for tab in ("Compare", "Embeddings", "Image", "Precomputed", "Share & code", "Map"):
+    for tab in (
+        "Why this output?",
+        "Compare",
+        "Similarity",
+        "Images",
+        "Library",
+        "Share & code",
+        "Map",
+    ):
         page.get_by_role("tab", name=tab, exact=True).focus()
         page.keyboard.press("Enter")
         page.wait_for_timeout(300)
@@ -81,7 +98,13 @@ def test_two_visitors_never_see_one_another(visit: Any, server: Server) -> None:
         fresh = later.read().decode()
     assert KEYS in fresh
     for secret in pages:
-        assert all(secret not in text for text in [fresh, *(page.page.content() for own, page in pages.items() if own != secret)])
+        assert all(
+            secret not in text
+            for text in [
+                fresh,
+                *(page.page.content() for own, page in pages.items() if own != secret),
+            ]
+        )
 
 
 def test_the_tabs_have_no_empty_state(opened: Any) -> None:
@@ -96,6 +119,31 @@ def test_the_tabs_have_no_empty_state(opened: Any) -> None:
     page.ask("The boys [MASK] tired.")  # the open tab follows the text
     page.wait("w.p.query.text === 'The boys [MASK] tired.'", "difference")
     assert page.js("w.p.title", "second") == "second: alti · sentiment"
-    page.page.get_by_role("tab", name="Precomputed").click()
+    page.page.get_by_role("tab", name="Library").click()
     page.wait("w.p.text === 'Many girls insulted [MASK].'", "precomputed")
     page.page.get_by_role("tab", name="Map", exact=True).click()
+
+
+def test_stored_text_is_shown_as_text(visit: Any, box: Any, tmp_path: Any) -> None:
+    """A store somebody else made: its texts, ids, splits and tokens are no markup on the page."""
+    evil = "<img src=x onerror='window.hit=1'> <script>window.hit=1</script> </div>"
+    with cm.MapStore.create(
+        tmp_path / "maps", model=box[0], tokenizer=box[1], methods=["alti"]
+    ) as made:
+        made.add(["one"], [f"The boys {evil} [MASK] tired."])
+    page = visit(
+        "?"
+        + urlencode(
+            {
+                "tab": "precomputed",
+                "store": str(tmp_path / "maps"),
+                "id": "one",
+                "store_method": "alti",
+                "v": "2",
+            }
+        )
+    )
+    page.wait("w.p.query.id === 'one'", "precomputed")
+    assert "onerror" in page.page.input_value("#store-example input")
+    assert page.page.evaluate("window.hit") is None
+    assert page.page.evaluate("document.querySelectorAll('img[src=x]').length") == 0

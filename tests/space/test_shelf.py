@@ -61,7 +61,9 @@ def test_a_failed_load_can_be_tried_again(fake: list[str]) -> None:
     assert held._loading == {}  # names that cannot be loaded leave nothing behind
 
 
-def test_the_page_is_useful_when_no_model_can_be_loaded(monkeypatch: pytest.MonkeyPatch, fake: list[str]) -> None:
+def test_the_page_is_useful_when_no_model_can_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, fake: list[str]
+) -> None:
     """Every example with every cached method, its prediction and a comparison; the rest says what is wrong."""
 
     def fail(name: str) -> Any:
@@ -69,16 +71,21 @@ def test_the_page_is_useful_when_no_model_can_be_loaded(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(shelf, "load", fail)
     monkeypatch.setattr(handlers, "SHELF", shelf.Shelf(1))
-    assert parts.info(*page.DEFAULT)
+    assert parts.answer(*page.DEFAULT)["info"]
     for _, model, text, pair in examples.SENTENCES:
         for method in examples.METHODS:
-            view, said = parts.show(model, method, text, pair)
-            assert view["query"]["text"] == text and said == ""
-        assert "ctxmix-bar" in parts.predict(model, text, pair)
+            view = parts.answer(model, method, text, pair)
+            assert view["query"]["text"] == text and "error" not in view
+        assert "ctxmix-bar" in view["prediction"]
     text = examples.SENTENCES[0][2]
-    assert parts.compare("two methods", "ctxmix/agreement", "alti", text, "", "", "value_zeroing", "")[3] == ""
-    assert "no network" in parts.show("ctxmix/agreement", "alti", "Something new.")[1]
-    assert "no network" in parts.similar_once("ctxmix/agreement", "alti", "One.", "Two.", "")[0]
+    assert (
+        parts.compare("two methods", "ctxmix/agreement", "alti", text, "", "", "value_zeroing", "")[
+            3
+        ]
+        == ""
+    )
+    assert "no network" in parts.answer("ctxmix/agreement", "alti", "Something new.")["error"]
+    assert "no network" in parts.similar("ctxmix/agreement", "One.", "Two.")["html"]
     assert "no network" in parts.agree("ctxmix/agreement", text, "", 0)
 
 
@@ -86,7 +93,9 @@ def test_a_slow_pair_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     own = shelf.Shelf(1)
     own.get("ctxmix/agreement")
     monkeypatch.setattr(handlers, "SHELF", own)
-    said = handlers.slow_note("ctxmix/agreement", "hta", "The boys that the teacher likes [MASK] here.")
+    said = handlers.slow_note(
+        "ctxmix/agreement", "hta", "The boys that the teacher likes [MASK] here."
+    )
     assert said.startswith("Too slow for this text: about") and "tokens, cost:" in said
     assert handlers.slow_note("ctxmix/agreement", "attention", "The boys [MASK] here.") == ""
     assert "not loaded yet" in handlers.slow_note("bert-base-uncased", "alti", "The boys.")
@@ -96,8 +105,14 @@ def test_old_files_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras.tempfile, "tempdir", str(tmp_path))
     made, said = extras.files("ctxmix/agreement", "alti", examples.SENTENCES[0][2])
     assert said == "" and len(list(tmp_path.glob(f"{extras.FOLDERS}*"))) == 1
+    (tmp_path / f"{extras.FOLDERS}dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"{extras.FOLDERS}link").symlink_to(tmp_path / "elsewhere")
     extras.tidy(seconds=-1)
-    assert list(tmp_path.glob(f"{extras.FOLDERS}*")) == []
+    assert [
+        path.name for path in tmp_path.glob(f"{extras.FOLDERS}*") if not path.is_symlink()
+    ] == []
+    assert (tmp_path / "elsewhere").exists()
 
 
 def test_names_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +132,11 @@ def test_cost_grows_with_the_text_and_the_method() -> None:
     config = SimpleNamespace(hidden_size=128, num_hidden_layers=6)
     held: Any = SimpleNamespace(model=SimpleNamespace(config=config), weights=1_200_000, rate=5e9)
     assert estimate(held, "alti", 10) < estimate(held, "alti", 100)
-    assert estimate(held, "attention", 50) < estimate(held, "value_zeroing", 50) < estimate(held, "hta", 50)
+    assert (
+        estimate(held, "attention", 50)
+        < estimate(held, "value_zeroing", 50)
+        < estimate(held, "hta", 50)
+    )
     assert estimate(held, "alti", 80) < estimate(held, "alti+flow", 80)
     assert estimate(held, "alti", 20) < 1
     assert estimate(held, "hta", 20) > 20

@@ -1,4 +1,4 @@
-"""One real map of the model in the box, and small hand-made ones."""
+"""One real map of the bundled model, and small hand-made ones."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ def tiny(values: Any, pieces: tuple[str, ...], **kwargs: Any) -> cm.ContextMixin
 def small() -> cm.ContextMixingMap:
     """Two layers, three tokens: [CLS], play, ##ing."""
     return tiny(
-        [[[1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.0, 0.5, 0.5]], [[0.2, 0.4, 0.4], [0.1, 0.6, 0.3], [0.0, 0.0, 1.0]]],
+        [
+            [[1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.0, 0.5, 0.5]],
+            [[0.2, 0.4, 0.4], [0.1, 0.6, 0.3], [0.0, 0.0, 1.0]],
+        ],
         ("[CLS]", "play", "##ing"),
     )

@@ -25,7 +25,12 @@ def same(a: cm.ContextMixingMap, b: cm.ContextMixingMap) -> None:
     assert [(t.words, t.special, t.text, t.spans, t.ids) for t in a.tokens] == [
         (t.words, t.special, t.text, t.spans, t.ids) for t in b.tokens
     ]
-    assert (a.method, a.aggregation, a.residual, a.meta) == (b.method, b.aggregation, b.residual, b.meta)
+    assert (a.method, a.aggregation, a.residual, a.meta) == (
+        b.method,
+        b.aggregation,
+        b.residual,
+        b.meta,
+    )
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz", ".safetensors"])
@@ -45,7 +50,7 @@ def test_keeps_the_precision(small: Any, tmp_path: Path, dtype: torch.dtype, suf
 
 def test_json_is_valid_and_versioned(real: Any) -> None:
     data = json.loads(real.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert (data["schema"], data["version"], data["method"]) == ("ctxmix.map", 1, "alti")
+    assert (data["schema"], data["version"], data["method"]) == ("ctxmix.map", 2, "alti")
     assert data["layers"][0][2][1][3] == pytest.approx(real.layers[0, 2, 1, 3].item(), rel=1e-6)
     assert data["tokens"][0]["text"] == real.tokens[0].text
 
@@ -53,13 +58,20 @@ def test_json_is_valid_and_versioned(real: Any) -> None:
 def test_not_finite_numbers_survive_json(small: Any) -> None:
     values = small.layers.clone()
     values[0, 0, 0] = torch.tensor([float("nan"), float("inf"), float("-inf")])
-    made = cm.ContextMixingMap.from_json(replace(small, layers=values, given_input=values).to_json())
+    made = cm.ContextMixingMap.from_json(
+        replace(small, layers=values, given_input=values).to_json()
+    )
     assert torch.equal(made.layers[0, 0, 0, 1:], values[0, 0, 0, 1:])
     assert torch.isnan(made.layers[0, 0, 0, 0])
 
 
 def test_a_batch_with_padding_and_notes(box: Any) -> None:
-    made = cm.explain(box[0], ["Many girls insulted [MASK].", "The boys are very tired of it."], "alti", tokenizer=box[1])
+    made = cm.explain(
+        box[0],
+        ["Many girls insulted [MASK].", "The boys are very tired of it."],
+        "alti",
+        tokenizer=box[1],
+    )
     made.meta["notes"]["error"] = torch.tensor([0.25, 0.5])
     back = cm.ContextMixingMap.from_json(made.to_json())
     assert torch.equal(back.layers, made.layers)
@@ -77,15 +89,24 @@ def test_foreign_and_newer_files_are_refused(small: Any, tmp_path: Path) -> None
         cm.ContextMixingMap.from_json("{")
     with pytest.raises(InputError, match="There is no file"):
         cm.ContextMixingMap.load(tmp_path / "none.json")
-    with pytest.raises(InputError, match=r"name it \.json"):
+    with pytest.raises(InputError, match=r"name it \.csv, .*\.json"):
         small.save(tmp_path / "map.xyz")
 
 
 def test_csv_has_a_row_per_value(small: Any, tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(small.to_csv())))
     assert len(rows) == 2 * 2 * 9
-    row = next(r for r in rows if (r["scope"], r["layer"], r["target_index"], r["source_index"]) == ("layer", "2", "1", "2"))
-    assert (row["target"], row["source"], float(row["value"])) == ("play", "##ing", pytest.approx(0.3))
+    row = next(
+        r
+        for r in rows
+        if (r["scope"], r["layer"], r["target_index"], r["source_index"])
+        == ("layer", "2", "1", "2")
+    )
+    assert (row["target"], row["source"], float(row["value"])) == (
+        "play",
+        "##ing",
+        pytest.approx(0.3),
+    )
     assert small.save(tmp_path / "m.csv").read_text() == small.to_csv()
 
 
@@ -95,18 +116,27 @@ def test_pandas_has_the_same_table(small: Any) -> None:
     assert frame["value"].sum() == pytest.approx(float(small.layers.sum() + small.input.sum()))
 
 
-@pytest.mark.parametrize(("package", "call", "said"), [
-    ("pandas", "to_pandas", r"ctxmix-hf\[data\]"), ("xarray", "to_xarray", r"ctxmix-hf\[data\]"),
-    ("matplotlib", "plot", r"ctxmix-hf\[plot\]"), ("inseq.data", "to_inseq", "pip install inseq"),
-])  # fmt: skip
-def test_a_missing_package_is_named(small: Any, monkeypatch: pytest.MonkeyPatch, package: str, call: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "call", "said"),
+    [
+        ("pandas", "to_pandas", r"ctxmix-hf\[data\]"),
+        ("xarray", "to_xarray", r"ctxmix-hf\[data\]"),
+        ("matplotlib", "plot", r"ctxmix-hf\[plot\]"),
+        ("inseq.data", "to_inseq", "pip install inseq"),
+    ],
+)
+def test_a_missing_package_is_named(
+    small: Any, monkeypatch: pytest.MonkeyPatch, package: str, call: str, said: str
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependencyError, match=said):
         getattr(small, call)()
 
 
 def test_xarray_has_named_dimensions(small: Any) -> None:
-    pytest.importorskip("xarray", reason="xarray is not installed here; the missing-package test covers that")
+    pytest.importorskip(
+        "xarray", reason="xarray is not installed here; the missing-package test covers that"
+    )
     data = small.to_xarray()
     assert data["layers"].dims == ("layer", "target", "source")
     assert float(data["layers"][1, 1, 2]) == pytest.approx(0.3)
@@ -124,10 +154,16 @@ def test_inseq_gets_sources_by_targets(small: Any, monkeypatch: pytest.MonkeyPat
 
     coarse = SimpleNamespace(CoarseFeatureAttributionSequenceOutput=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "inseq", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "inseq.data", SimpleNamespace(FeatureAttributionOutput=SimpleNamespace))
+    monkeypatch.setitem(
+        sys.modules, "inseq.data", SimpleNamespace(FeatureAttributionOutput=SimpleNamespace)
+    )
     monkeypatch.setitem(sys.modules, "inseq.data.attribution", coarse)
     monkeypatch.setitem(sys.modules, "inseq.utils", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "inseq.utils.typing", SimpleNamespace(TokenWithId=lambda token, id: (token, id)))
+    monkeypatch.setitem(
+        sys.modules,
+        "inseq.utils.typing",
+        SimpleNamespace(TokenWithId=lambda token, id: (token, id)),
+    )
     made = small.to_inseq().sequence_attributions[0]
     assert torch.equal(made.source_attributions, small.input[0, -1].T)
     assert [token for token, _ in made.source] == ["[CLS]", "play", "##ing"]

@@ -24,7 +24,9 @@ def drawn(figure: Any, panel: int = 0) -> Any:
 
 
 def blank(size: int) -> cm.ContextMixingMap:
-    return cm.ContextMixingMap("alti", torch.rand(1, 1, size, size), torch.ones(1, size, dtype=torch.bool))
+    return cm.ContextMixingMap(
+        "alti", torch.rand(1, 1, size, size), torch.ones(1, size, dtype=torch.bool)
+    )
 
 
 def test_a_figure_shows_itself_in_a_notebook(small: Any) -> None:
@@ -59,7 +61,9 @@ def test_methods_on_one_sentence(box: Any, small: Any, real: Any) -> None:
 
 
 def test_difference_is_drawn_around_zero() -> None:
-    gap = tiny([[[1.0, 0.0], [0.5, 0.5]]], ("a", "b")) - tiny([[[0.5, 0.5], [0.25, 0.75]]], ("a", "b"))
+    gap = tiny([[[1.0, 0.0], [0.5, 0.5]]], ("a", "b")) - tiny(
+        [[[0.5, 0.5], [0.25, 0.75]]], ("a", "b")
+    )
     assert gap.plot().axes[0].images[0].get_clim() == (-0.5, 0.5)
 
 
@@ -82,13 +86,17 @@ def test_2000_tokens_are_thinned_and_said() -> None:
 
 def test_thinning_is_the_mean() -> None:
     values = torch.arange(1024.0)[None, None, None].expand(1, 1, 1024, 1024)
-    figure = cm.ContextMixingMap("alti", values, torch.ones(1, 1024, dtype=torch.bool)).plot(words=False, scope="layer")
+    figure = cm.ContextMixingMap("alti", values, torch.ones(1, 1024, dtype=torch.bool)).plot(
+        words=False, scope="layer"
+    )
     assert drawn(figure)[0, :2].tolist() == [0.5, 2.5]
 
 
 @pytest.mark.parametrize("piece", ["猫", "😀", "שלום", "$x^2$", "a_b", "\ue000"])
 def test_any_script_draws_without_warning(piece: str, tmp_path: Path) -> None:
-    tiny([[[0.5, 0.5], [0.5, 0.5]]], (piece, "b")).save(tmp_path / "m.png")  # warnings are errors here
+    tiny([[[0.5, 0.5], [0.5, 0.5]]], (piece, "b")).save(
+        tmp_path / "m.png"
+    )  # warnings are errors here
 
 
 def test_a_glyph_no_font_has_is_named() -> None:
@@ -126,5 +134,7 @@ def drawn_on_top(figure: Any) -> Any:
 def test_frames_under_a_spectrogram() -> None:
     made = blank(20)
     figure = made.plot_speech(np.sin(np.arange(16000) * 0.3), 16000, target=3)
-    assert np.allclose(np.asarray(figure.axes[1].images[0].get_array())[0], made.input[0, -1, 3].numpy())
+    assert np.allclose(
+        np.asarray(figure.axes[1].images[0].get_array())[0], made.input[0, -1, 3].numpy()
+    )
     assert figure.axes[1].get_xlim() == (0.0, 1.0)

@@ -13,7 +13,11 @@ import ctxmix_hf as cm
 import ctxmix_hf.pipeline
 from ctxmix_hf.errors import InputError, UnknownNameError
 
-TEXTS = ["The keys to the cabinet [MASK] on the table.", "Many girls insulted [MASK].", "The boys [MASK] tired."]
+TEXTS = [
+    "The keys to the cabinet [MASK] on the table.",
+    "Many girls insulted [MASK].",
+    "The boys [MASK] tired.",
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +53,11 @@ def test_streams(mix: Any) -> None:
     assert len(seen) < 4
 
 
-def test_target_layer_and_words(mix: Any) -> None:
-    row = mix(TEXTS[0], target="[MASK]", layer=2, words=True, method="value_zeroing")
+def test_target_layer_and_words(mix: Any, box: Any) -> None:
+    row = mix(TEXTS[0], target="[MASK]", layer=3, words=True, method="value_zeroing")
+    assert row == cm.explain(
+        box[0], TEXTS[0], "value_zeroing", tokenizer=box[1]
+    ).words().attribution("[MASK]", 3)
     assert row.method == "value_zeroing"
     assert row.tokens[0].pieces[:3] == ("[CLS]", "The", "keys")
     assert row.scores.sum().item() == pytest.approx(1.0, abs=1e-5)

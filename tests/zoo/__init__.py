@@ -14,7 +14,7 @@ import torch
 import transformers
 from packaging.version import Version
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from .audio import AUDIO
 from .decoders import DECODERS
@@ -35,6 +35,7 @@ __all__ = [
     "REFUSED",
     "Family",
     "build",
+    "config",
     "singles",
 ]
 
@@ -98,13 +99,25 @@ def _family(name: str, spec: Spec) -> Family:
 _SPECS = {**TEXT, **TOWERS, **VISION, **AUDIO, **DECODERS}
 MISSING: dict[str, str] = {
     name: reason
-    for name, spec in {**_SPECS, **{name: spec for name, (spec, _) in REFUSED_SPECS.items()}}.items()
+    for name, spec in {
+        **_SPECS,
+        **{name: spec for name, (spec, _) in REFUSED_SPECS.items()},
+    }.items()
     if (reason := spec.missing()) is not None
 }
-FAMILIES: dict[str, Family] = {n: _family(n, s) for n, s in sorted(_SPECS.items()) if n not in MISSING}
-REFUSED: dict[str, tuple[Callable[..., Built], str]] = {
-    name: (spec.build, reason) for name, (spec, reason) in REFUSED_SPECS.items() if name not in MISSING
+FAMILIES: dict[str, Family] = {
+    n: _family(n, s) for n, s in sorted(_SPECS.items()) if n not in MISSING
 }
+REFUSED: dict[str, tuple[Callable[..., Built], str]] = {
+    name: (spec.build, reason)
+    for name, (spec, reason) in REFUSED_SPECS.items()
+    if name not in MISSING
+}
+
+
+def config(name: str) -> PretrainedConfig:
+    """The tiny configuration of a whole model of this family, for a class with a head."""
+    return _SPECS[name].make_config()
 
 
 def build(

@@ -19,7 +19,9 @@ AUDIO: dict[str, Spec] = {
     **plain(audio, "data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2 wavlm"),
     "hubert-stable": audio("hubert", do_stable_layer_norm=True, feat_extract_norm="layer"),
     "unispeech-stable": audio("unispeech", do_stable_layer_norm=True, feat_extract_norm="layer"),
-    "unispeech-sat-stable": audio("unispeech-sat", do_stable_layer_norm=True, feat_extract_norm="layer"),
+    "unispeech-sat-stable": audio(
+        "unispeech-sat", do_stable_layer_norm=True, feat_extract_norm="layer"
+    ),
     "wav2vec2-stable": audio("wav2vec2", do_stable_layer_norm=True, feat_extract_norm="layer"),
     "wavlm-stable": audio("wavlm", do_stable_layer_norm=True, feat_extract_norm="layer"),
     "wav2vec2-conformer": audio("wav2vec2-conformer", conv_depthwise_kernel_size=3),
@@ -70,7 +72,10 @@ AUDIO: dict[str, Spec] = {
         subsampling_factor=2,
     ),
     "lasr_encoder": audio(
-        "lasr_encoder", inputs=I.spoken(48, 16, frames=48), conv_kernel_size=3, subsampling_conv_channels=8
+        "lasr_encoder",
+        inputs=I.spoken(48, 16, frames=48),
+        conv_kernel_size=3,
+        subsampling_conv_channels=8,
     ),
     "qwen2_audio_encoder": audio("qwen2_audio_encoder", inputs=I.frames(24)),
     "voxtral_encoder": audio("voxtral_encoder", inputs=I.frames(24)),

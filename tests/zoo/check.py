@@ -29,7 +29,10 @@ class SquareAttention(TorchFunctionMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
-            query, key = kwargs.get("query", args[0] if args else None), kwargs.get("key", *args[1:2])
+            query, key = (
+                kwargs.get("query", args[0] if args else None),
+                kwargs.get("key", *args[1:2]),
+            )
             self._saw(query.shape[-2], key.shape[-2])
         elif func is F.multi_head_attention_forward:
             self._saw(args[0].shape[0], args[1].shape[0])
@@ -38,7 +41,9 @@ class SquareAttention(TorchFunctionMode):
         return out
 
     def _saw(self, queries: int, keys: int) -> None:
-        if queries == 1 < keys or keys == VOCAB:  # the pooling head after the last layer, or a vocabulary
+        if (
+            queries == 1 < keys or keys == VOCAB
+        ):  # the pooling head after the last layer, or a vocabulary
             return
         self.total += 1
         if queries == keys or keys == queries + 1:  # one more: an attention sink
@@ -87,7 +92,9 @@ def examine(name: str) -> Report:
         model, inputs = build(name)
         with SquareAttention() as seen:
             out = first(model, inputs)
-        report = Report(name, tuple(out.shape), _attentions(seen), seconds=time.perf_counter() - start)
+        report = Report(
+            name, tuple(out.shape), _attentions(seen), seconds=time.perf_counter() - start
+        )
         faults = _faults(name, model, inputs, out, seen) if name in FAMILIES else {}
         gap = padding_gap(model, inputs, out) if name in FAMILIES and FAMILIES[name].padded else 0.0
         faults |= {"not finite": not torch.isfinite(out).all()}
@@ -103,17 +110,21 @@ def _attentions(seen: SquareAttention) -> str:
     return f"{len(seen.square)}/{seen.total} of {sizes}"
 
 
-def _faults(name: str, model: Any, inputs: Any, out: Tensor, seen: SquareAttention) -> dict[str, bool]:
+def _faults(
+    name: str, model: Any, inputs: Any, out: Tensor, seen: SquareAttention
+) -> dict[str, bool]:
     double = out.double() if name in FLOAT32_ONLY else first(*build(name, dtype=torch.float64))
     eager = first(*build(name, attn_implementation="eager"))
     return {
         "not a PreTrainedModel": not isinstance(model, PreTrainedModel),
-        f"config says {model.config.model_type}": model.config.model_type != FAMILIES[name].model_type,
+        f"config says {model.config.model_type}": model.config.model_type
+        != FAMILIES[name].model_type,
         "blind to its inputs": torch.equal(out, first(model, changed(inputs))),
         "not float64": double.dtype != torch.float64,
         "precisions differ": not torch.allclose(double.float(), out, rtol=1e-3, atol=1e-3),
         "not repeatable": not torch.equal(out, first(*build(name))),
-        "eager differs": name not in EAGER_DIFFERS and not torch.allclose(eager, out, rtol=1e-3, atol=1e-3),
+        "eager differs": name not in EAGER_DIFFERS
+        and not torch.allclose(eager, out, rtol=1e-3, atol=1e-3),
         "too few square attentions": len(seen.square) < LAYERS,
         "other attention too": len(seen.square) < seen.total,
         "several lengths": len(set(seen.square)) > 1,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from .rows import decoder, plain
 from .spec import Spec
 
-_MLA = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+_MLA = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+}
 _EXPERTS = {"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "n_shared_experts": 1}
 _DEEPSEEK = {**_MLA, **_EXPERTS, "num_key_value_heads": 4}
 _THREE_AXES = {
@@ -16,26 +22,38 @@ _THREE_AXES = {
 }
 
 DECODERS: dict[str, Spec] = {
-    **plain(decoder, "gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gptj codegen openai-gpt opt xglm biogpt"),
     **plain(
-        decoder, "bloom mpt falcon llama mistral ministral ministral3 qwen2 qwen3 gemma gemma2 gemma3_text"
+        decoder,
+        "gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gptj codegen openai-gpt opt xglm biogpt",
     ),
     **plain(
-        decoder, "vaultgemma phi phi3 olmo olmo2 olmo3 stablelm starcoder2 cohere cohere2 granite glm glm4"
+        decoder,
+        "bloom mpt falcon llama mistral ministral ministral3 qwen2 qwen3 gemma gemma2 gemma3_text",
     ),
     **plain(
-        decoder, "nemotron persimmon smollm3 exaone4 helium arcee ernie4_5 seed_oss bitnet apertus jais2"
+        decoder,
+        "vaultgemma phi phi3 olmo olmo2 olmo3 stablelm starcoder2 cohere cohere2 granite glm glm4",
     ),
-    **plain(decoder, "hunyuan_v1_dense hyperclovax diffllama cwm granite_swa modernbert-decoder molmo2_text"),
+    **plain(
+        decoder,
+        "nemotron persimmon smollm3 exaone4 helium arcee ernie4_5 seed_oss bitnet apertus jais2",
+    ),
+    **plain(
+        decoder,
+        "hunyuan_v1_dense hyperclovax diffllama cwm granite_swa modernbert-decoder molmo2_text",
+    ),
     **plain(decoder, "nanochat moshi muse_glimmer_text hrm_text beam flint"),
     **plain(
-        decoder, "mixtral qwen2_moe qwen3_moe olmoe phimoe flex_olmo granitemoe granitemoeshared glm4_moe"
+        decoder,
+        "mixtral qwen2_moe qwen3_moe olmoe phimoe flex_olmo granitemoe granitemoeshared glm4_moe",
     ),
     **plain(
-        decoder, "granitemoe_swa afmoe aria_text cohere2_moe ernie4_5_moe exaone_moe gpt_oss hunyuan_v1_moe"
+        decoder,
+        "granitemoe_swa afmoe aria_text cohere2_moe ernie4_5_moe exaone_moe gpt_oss hunyuan_v1_moe",
     ),
     **plain(
-        decoder, "hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text"
+        decoder,
+        "hy_v3 jetmoe kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text",
     ),
     **plain(decoder, "openai_privacy_filter solar_open"),
     **plain(decoder, "embedding_gemma2_text gemma4_unified_text"),
@@ -83,10 +101,15 @@ DECODERS: dict[str, Spec] = {
     **plain(decoder, "clvp_decoder=ClvpDecoder", since="5"),
     **plain(decoder, "open-llama"),
     "qwen2_5_omni_text": decoder(
-        "qwen2_5_omni_text", cls="Qwen2_5OmniThinkerTextModel", rope_parameters=_THREE_AXES, since="5"
+        "qwen2_5_omni_text",
+        cls="Qwen2_5OmniThinkerTextModel",
+        rope_parameters=_THREE_AXES,
+        since="5",
     ),
     "hunyuan_vl_text": decoder("hunyuan_vl_text", rope_parameters=_THREE_AXES, since="5"),
-    "semantic": decoder("semantic", cls="BarkSemanticModel", input_vocab_size=100, output_vocab_size=100),
+    "semantic": decoder(
+        "semantic", cls="BarkSemanticModel", input_vocab_size=100, output_vocab_size=100
+    ),
     "gemma4_text": decoder(
         "gemma4_text",
         layer_types=["sliding_attention", "full_attention"],

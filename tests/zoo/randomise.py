@@ -26,7 +26,8 @@ def randomise(model: nn.Module, seed: int) -> None:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
             parameter.copy_(mean + std * noise)
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            module.weight[module.padding_idx] = 0  # as after training; MobileBERT sees its neighbours
+            # as after training; MobileBERT sees its neighbours
+            module.weight[module.padding_idx] = 0
 
 
 def _law(module: nn.Module, path: str, parameter: Tensor) -> tuple[float, float]:

@@ -59,7 +59,10 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
     "rwkv": (decoder("rwkv", inputs=I.tokens, attention_hidden_size=32), _NO_SOFTMAX),
     "mamba": (decoder("mamba", inputs=I.tokens, **_SSM), _NO_SOFTMAX),
     "falcon_mamba": (decoder("falcon_mamba", inputs=I.tokens, **_SSM), _NO_SOFTMAX),
-    "mamba2": (decoder("mamba2", inputs=I.tokens, **_SSM, num_heads=8, head_dim=8, n_groups=2), _NO_SOFTMAX),
+    "mamba2": (
+        decoder("mamba2", inputs=I.tokens, **_SSM, num_heads=8, head_dim=8, n_groups=2),
+        _NO_SOFTMAX,
+    ),
     "nystromformer": (
         text("nystromformer", inputs=I.long_tokens, num_landmarks=4, segment_means_seq_len=40),
         "approximate attention",
@@ -72,7 +75,11 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
     "pegasus_x": (seq2seq("pegasus_x", num_global_tokens=2, block_size=4), _LOCAL),
     "big_bird-sparse": (
         text(
-            "big_bird", inputs=I.long_tokens, attention_type="block_sparse", block_size=2, num_random_blocks=1
+            "big_bird",
+            inputs=I.long_tokens,
+            attention_type="block_sparse",
+            block_size=2,
+            num_random_blocks=1,
         ),
         _LOCAL,
     ),
@@ -87,7 +94,10 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
         _LOCAL,
     ),
     "deepseek_v4": (decoder("deepseek_v4"), "attends to compressed keys"),
-    "canine": (text("canine", inputs=I.long_tokens, local_transformer_stride=4, num_hash_buckets=50), _LOCAL),
+    "canine": (
+        text("canine", inputs=I.long_tokens, local_transformer_stride=4, num_hash_buckets=50),
+        _LOCAL,
+    ),
     "convbert": (text("convbert", conv_kernel_size=3), "half of the heads are convolutions"),
     "funnel": (
         text(
@@ -129,11 +139,16 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
     "glpn": (vision("glpn", **_PVT), _PYRAMID),
     "pvt": (
         vision(
-            "pvt", **{k: v for k, v in _PVT.items() if k != "sr_ratios"}, sequence_reduction_ratios=[2, 1]
+            "pvt",
+            **{k: v for k, v in _PVT.items() if k != "sr_ratios"},
+            sequence_reduction_ratios=[2, 1],
         ),
         _PYRAMID,
     ),
-    "pvt_v2": (vision("pvt_v2", **{k: v for k, v in _PVT.items() if k != "decoder_hidden_size"}), _PYRAMID),
+    "pvt_v2": (
+        vision("pvt_v2", **{k: v for k, v in _PVT.items() if k != "decoder_hidden_size"}),
+        _PYRAMID,
+    ),
     "levit": (
         vision(
             "levit",
@@ -185,12 +200,23 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
     ),
     "focalnet": (
         vision(
-            "focalnet", image_size=32, embed_dim=8, depths=[1, 1], focal_levels=[1, 1], focal_windows=[3, 3]
+            "focalnet",
+            image_size=32,
+            embed_dim=8,
+            depths=[1, 1],
+            focal_levels=[1, 1],
+            focal_windows=[3, 3],
         ),
         _NO_SOFTMAX,
     ),
-    "convnext": (vision("convnext", image_size=32, num_stages=2, patch_size=4, **_STAGES), _CONVOLUTION),
-    "convnextv2": (vision("convnextv2", image_size=32, num_stages=2, patch_size=4, **_STAGES), _CONVOLUTION),
+    "convnext": (
+        vision("convnext", image_size=32, num_stages=2, patch_size=4, **_STAGES),
+        _CONVOLUTION,
+    ),
+    "convnextv2": (
+        vision("convnextv2", image_size=32, num_stages=2, patch_size=4, **_STAGES),
+        _CONVOLUTION,
+    ),
     "resnet": (vision("resnet", embedding_size=8, **_STAGES), _CONVOLUTION),
     "videoprism_vision_model": (
         vision(
@@ -241,8 +267,14 @@ REFUSED_SPECS: dict[str, tuple[Spec, str]] = {
         decoder("minimax", layer_types=["linear_attention", "full_attention"], block_size=4),
         _HYBRID,
     ),
-    "olmo_hybrid": (decoder("olmo_hybrid", layer_types=["linear_attention", "full_attention"]), _HYBRID),
-    "qwen3_next": (decoder("qwen3_next", layer_types=["linear_attention", "full_attention"]), _HYBRID),
+    "olmo_hybrid": (
+        decoder("olmo_hybrid", layer_types=["linear_attention", "full_attention"]),
+        _HYBRID,
+    ),
+    "qwen3_next": (
+        decoder("qwen3_next", layer_types=["linear_attention", "full_attention"]),
+        _HYBRID,
+    ),
     "jamba": (
         decoder(
             "jamba",

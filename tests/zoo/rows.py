@@ -9,7 +9,9 @@ from . import inputs as I
 from .spec import Spec
 
 
-def _kind(modality: str, inputs: Any, padded: bool = False, part: Any = None) -> Callable[..., Spec]:
+def _kind(
+    modality: str, inputs: Any, padded: bool = False, part: Any = None
+) -> Callable[..., Spec]:
     """A maker of rows: `make(model_type, *, cls, inputs, part, padded, since, **config)`."""
     usual = {"inputs": inputs, "padded": padded, "part": part}
 

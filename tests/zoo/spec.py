@@ -25,7 +25,9 @@ HIDDEN, HEADS, LAYERS, WIDE, VOCAB, POSITIONS = 32, 4, 2, 48, 100, 64
 TINY: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embed_dim"), HIDDEN),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
-    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers"), LAYERS),
+    **dict.fromkeys(
+        ("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers"), LAYERS
+    ),
     **dict.fromkeys(("encoder_num_hidden_layers", "decoder_num_hidden_layers"), LAYERS),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), HEADS),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), HEADS),
@@ -34,13 +36,17 @@ TINY: dict[str, Any] = {
     **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
     **dict.fromkeys(("encoder_num_key_value_heads", "decoder_num_key_value_heads"), 2),
     **dict.fromkeys(("head_dim", "d_kv", "kv_channels", "attention_head_dim"), HIDDEN // HEADS),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "hidden_dim", "d_ff", "d_inner", "n_inner"), WIDE),
+    **dict.fromkeys(
+        ("intermediate_size", "ffn_dim", "hidden_dim", "d_ff", "d_inner", "n_inner"), WIDE
+    ),
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "ffn_hidden_size"), WIDE),
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), WIDE),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
     **dict.fromkeys(("num_experts_per_tok", "moe_k"), 2),
     **dict.fromkeys(("vocab_size", "encoder_vocab_size"), VOCAB),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"), POSITIONS),
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"), POSITIONS
+    ),
     "rotary_dim": 4,
     "embedding_size": HIDDEN,
     "pad_token_id": 1,
@@ -94,15 +100,23 @@ class Spec:
         """The tiny config: the sizes its class knows, then the row's own."""
         known = _config_class(self)
         names = set(inspect.signature(known.__init__).parameters)
-        return known(**{k: v for k, v in TINY.items() if k in names} | self.config)
+        config = known(**{k: v for k, v in TINY.items() if k in names} | self.config)
+        # the grouped kernel of transformers 5 has no float64
+        config._experts_implementation = "eager"
+        return config
 
     def build(
-        self, *, dtype: torch.dtype = torch.float32, seed: int = 0, attn_implementation: str | None = None
+        self,
+        *,
+        dtype: torch.dtype = torch.float32,
+        seed: int = 0,
+        attn_implementation: str | None = None,
     ) -> tuple[PreTrainedModel, dict[str, Tensor]]:
         """The model in eval mode with every parameter redrawn, and its batch of two."""
         config = self.make_config()
-        config._experts_implementation = "eager"  # the grouped kernel of transformers 5 has no float64
-        options = {} if attn_implementation is None else {"attn_implementation": attn_implementation}
+        options = (
+            {} if attn_implementation is None else {"attn_implementation": attn_implementation}
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             factory = AutoModel.from_config if self.cls is None else _find(self.cls)._from_config

@@ -19,14 +19,21 @@ _GEMMA = {
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
 
 TEXT: dict[str, Spec] = {
-    **plain(text, "bert bert-generation camembert data2vec-text distilbert ernie eurobert gte ibert"),
-    **plain(text, "jina_embeddings_v3 megatron-bert mpnet nomic_bert roberta roberta-prelayernorm roformer"),
+    **plain(
+        text, "bert bert-generation camembert data2vec-text distilbert ernie eurobert gte ibert"
+    ),
+    **plain(
+        text,
+        "jina_embeddings_v3 megatron-bert mpnet nomic_bert roberta roberta-prelayernorm roformer",
+    ),
     **plain(text, "splinter ultrabert visual_bert xlm-roberta xlm-roberta-xl tipsv2_text_model"),
     "albert": text("albert", embedding_size=16),
     "big_bird": text("big_bird", attention_type="original_full"),
     "bros": text("bros", inputs=I.bros, hidden_size=64),
     "clip_text_model": text("clip_text_model", cls="CLIPTextModel"),
-    "deberta": text("deberta", max_relative_positions=-1, position_biased_input=False, **_DISENTANGLED),
+    "deberta": text(
+        "deberta", max_relative_positions=-1, position_biased_input=False, **_DISENTANGLED
+    ),
     "deberta-v2": text(
         "deberta-v2",
         max_relative_positions=-1,
@@ -40,7 +47,9 @@ TEXT: dict[str, Spec] = {
     "esm": text("esm", position_embedding_type="rotary", token_dropout=False, mask_token_id=3),
     "flaubert": text("flaubert", max_position_embeddings=64),
     "layoutlm": text("layoutlm", inputs=I.boxed, max_2d_position_embeddings=64),
-    "mobilebert": text("mobilebert", embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16),
+    "mobilebert": text(
+        "mobilebert", embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16
+    ),
     "modernbert": text("modernbert", num_hidden_layers=4, local_attention=16),
     "rembert": text("rembert", input_embedding_size=16, output_embedding_size=32),
     "squeezebert": text("squeezebert"),
@@ -95,13 +104,20 @@ TEXT: dict[str, Spec] = {
         "switch_transformers", cls="SwitchTransformersEncoderModel", expert_capacity=64
     ),
     "t5gemma": text(
-        "t5gemma", cls="T5GemmaEncoderModel", encoder=_GEMMA, decoder=_GEMMA, is_encoder_decoder=False
+        "t5gemma",
+        cls="T5GemmaEncoderModel",
+        encoder=_GEMMA,
+        decoder=_GEMMA,
+        is_encoder_decoder=False,
     ),
     **plain(text, "ernie_m"),
     "t5": text("t5", cls="T5EncoderModel"),
     "mt5": text("mt5", cls="MT5EncoderModel"),
     "umt5": text("umt5", cls="UMT5EncoderModel"),
-    **plain(seq2seq, "bart mbart mvp plbart blenderbot blenderbot-small m2m_100 marian pegasus prophetnet"),
+    **plain(
+        seq2seq,
+        "bart mbart mvp plbart blenderbot blenderbot-small m2m_100 marian pegasus prophetnet",
+    ),
     "nllb-moe": seq2seq("nllb-moe", expert_capacity=64),
     "seamless_m4t": text("seamless_m4t", cls="SeamlessM4TForTextToText", part=encoder),
     "seamless_m4t_v2": text("seamless_m4t_v2", cls="SeamlessM4Tv2ForTextToText", part=encoder),

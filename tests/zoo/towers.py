@@ -7,10 +7,13 @@ from .rows import plain, text, vision
 from .spec import Spec
 
 TOWERS: dict[str, Spec] = {
-    **plain(text, "chinese_clip_text_model=ChineseCLIPTextModel clipseg_text_model=CLIPSegTextModel"),
+    **plain(
+        text, "chinese_clip_text_model=ChineseCLIPTextModel clipseg_text_model=CLIPSegTextModel"
+    ),
     **plain(text, "clap_text_model=ClapTextModel align_text_model=AlignTextModel"),
     **plain(
-        text, "altclip_text_model=AltCLIPTextModel bridgetower_text_model=bridgetower.BridgeTowerTextModel"
+        text,
+        "altclip_text_model=AltCLIPTextModel bridgetower_text_model=bridgetower.BridgeTowerTextModel",
     ),
     **plain(text, "flava_text_model=FlavaTextModel groupvit_text_model=GroupViTTextModel"),
     **plain(text, "metaclip_2_text_model=MetaClip2TextModel owlvit_text_model=OwlViTTextModel"),
@@ -22,23 +25,35 @@ TOWERS: dict[str, Spec] = {
     "videoprism_text_model": text(
         "videoprism_text_model", cls="VideoPrismTextModel", inputs=I.tokens, padded=False
     ),
-    "blip_text_model": text("blip_text_model", cls="BlipTextModel", encoder_hidden_size=32, is_decoder=False),
+    "blip_text_model": text(
+        "blip_text_model", cls="BlipTextModel", encoder_hidden_size=32, is_decoder=False
+    ),
     **plain(vision, "blip_vision_model=BlipVisionModel blip_2_vision_model=Blip2VisionModel"),
-    **plain(vision, "clipseg_vision_model=CLIPSegVisionModel altclip_vision_model=AltCLIPVisionModel"),
+    **plain(
+        vision, "clipseg_vision_model=CLIPSegVisionModel altclip_vision_model=AltCLIPVisionModel"
+    ),
     **plain(vision, "flava_image_model=FlavaImageModel git_vision_model=GitVisionModel"),
     **plain(vision, "instructblip_vision_model=InstructBlipVisionModel"),
     **plain(vision, "instructblipvideo_vision_model=InstructBlipVideoVisionModel"),
-    **plain(vision, "metaclip_2_vision_model=MetaClip2VisionModel owlvit_vision_model=OwlViTVisionModel"),
+    **plain(
+        vision, "metaclip_2_vision_model=MetaClip2VisionModel owlvit_vision_model=OwlViTVisionModel"
+    ),
     **plain(vision, "owlv2_vision_model=Owlv2VisionModel janus_vision_model=JanusVisionModel"),
     **plain(
         vision,
         "kosmos_2_vision_model=kosmos2.Kosmos2VisionModel idefics2_vision=idefics2.Idefics2VisionTransformer",
     ),
-    **plain(vision, "idefics3_vision=Idefics3VisionTransformer smolvlm_vision=SmolVLMVisionTransformer"),
+    **plain(
+        vision, "idefics3_vision=Idefics3VisionTransformer smolvlm_vision=SmolVLMVisionTransformer"
+    ),
     **plain(vision, "qianfan_ocr_vision"),
-    **plain(vision, "phi4_multimodal_vision=Phi4MultimodalVisionModel clip_vision_model=CLIPVisionModel"),
+    **plain(
+        vision, "phi4_multimodal_vision=Phi4MultimodalVisionModel clip_vision_model=CLIPVisionModel"
+    ),
     **plain(vision, "siglip_vision_model=SiglipVisionModel mlcd_vision_model=MLCDVisionModel"),
-    **plain(vision, "aimv2_vision_model chinese_clip_vision_model internvl_vision tipsv2_vision_model"),
+    **plain(
+        vision, "aimv2_vision_model chinese_clip_vision_model internvl_vision tipsv2_vision_model"
+    ),
     "siglip2_vision_model": vision("siglip2_vision_model", inputs=I.flat_patches, num_patches=16),
     "pix2struct_vision_model": vision(
         "pix2struct_vision_model",

@@ -13,6 +13,7 @@ from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.modeling import instrument, uninstrument
+from ctxmix_hf.reading import longest_input
 from ctxmix_hf.recipes import map_names, resolve
 
 
@@ -28,23 +29,44 @@ def run(args: Any, console: Console) -> None:
         console.progress(name)
         rows.append(_row(model, inputs, name, plain, args.repeat))
     console.progress("", last=True)
-    about = {"model": args.model, "tokens": args.tokens, "batch": args.batch, "threads": torch.get_num_threads(), "plain_ms": 1000 * plain}
+    about = {
+        "model": args.model,
+        "tokens": args.tokens,
+        "batch": args.batch,
+        "threads": torch.get_num_threads(),
+        "plain_ms": 1000 * plain,
+    }
     if console.as_json:
         console.data({**about, "methods": rows})
         return
-    console.say(f"{args.model}: {args.batch} sentences of {args.tokens} tokens; the plain forward takes {1000 * plain:.1f} ms")
+    console.say(
+        f"{args.model}: {args.batch} sentences of {args.tokens} tokens; the plain forward takes {1000 * plain:.1f} ms"
+    )
     cells = [(r["method"], *_cells(r)) for r in rows]
     console.say(table(("method", "ms", "x forward", ""), cells))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
-    return ("-", "-", row["error"]) if "error" in row else (f"{row['ms']:.1f}", f"{row['ratio']:.1f}", "")
+    return (
+        ("-", "-", row["error"])
+        if "error" in row
+        else (f"{row['ms']:.1f}", f"{row['ratio']:.1f}", "")
+    )
 
 
-def _row(model: Any, inputs: dict[str, Any], name: str, plain: float, repeat: int) -> dict[str, Any]:
+def _row(
+    model: Any, inputs: dict[str, Any], name: str, plain: float, repeat: int
+) -> dict[str, Any]:
     """One method; what this model cannot do is said, not fatal. Aggregation counts: it is part of the map."""
     try:
-        seconds = _seconds(lambda: next(iter(model(**inputs, output_context_mixing=[name]).context_mixing.values())).input, repeat)
+        seconds = _seconds(
+            lambda: (
+                next(
+                    iter(model(**inputs, output_context_mixing=[name]).context_mixing.values())
+                ).input
+            ),
+            repeat,
+        )
     except CtxmixError as error:
         return {"method": name, "error": str(error)}
     return {"method": name, "ms": 1000 * seconds, "ratio": seconds / plain}
@@ -52,8 +74,8 @@ def _row(model: Any, inputs: dict[str, Any], name: str, plain: float, repeat: in
 
 def _inputs(model: Any, tokenizer: Any, args: Any) -> dict[str, Any]:
     """Sentences of exactly so many tokens: an example, repeated."""
-    longest = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or 10**9)
-    if args.tokens > longest:
+    longest = longest_input(model, tokenizer)
+    if longest is not None and args.tokens > longest:
         raise InputError(f"--tokens {args.tokens} is more than {args.model} takes ({longest}).")
     ids = tokenizer(loading.DEFAULT_EXAMPLE, add_special_tokens=False)["input_ids"]
     row = (ids * (args.tokens // len(ids) + 1))[: args.tokens]

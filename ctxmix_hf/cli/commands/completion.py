@@ -42,7 +42,9 @@ def _entries() -> list[Entry]:
     made = []
     for name, sub in commands.choices.items():
         flags = tuple(_flag(a, methods) for a in sub._actions if a.option_strings)
-        words = next((tuple(a.choices) for a in sub._actions if not a.option_strings and a.choices), ())
+        words = next(
+            (tuple(a.choices) for a in sub._actions if not a.option_strings and a.choices), ()
+        )
         made.append(Entry(name, helps[name], flags, methods if name == "methods" else words))
     return made
 
@@ -56,21 +58,38 @@ def _flag(action: argparse.Action, methods: tuple[str, ...]) -> Flag:
         values = methods
     if name in ("--model", "--other-model"):
         values = tuple(BOX)
-    return Flag(name, action.help or "", values, file=name in ("--file", "--out", "--dataset", "--data", "--resume"))
+    return Flag(
+        name,
+        action.help or "",
+        values,
+        file=name in ("--file", "--out", "--dataset", "--data", "--resume"),
+    )
 
 
 def _bash(entries: list[Entry]) -> str:
-    lines = ["_ctxmix() {", '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"', "  COMPREPLY=()"]
+    lines = [
+        "_ctxmix() {",
+        '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"',
+        "  COMPREPLY=()",
+    ]
     commands = " ".join(entry.name for entry in entries)
     lines += ['  if [ "$COMP_CWORD" -eq 1 ]; then']
-    lines += [f'    COMPREPLY=($(compgen -W "{commands} --help --version" -- "$cur")); return', "  fi"]
+    lines += [
+        f'    COMPREPLY=($(compgen -W "{commands} --help --version" -- "$cur")); return',
+        "  fi",
+    ]
     lines += ['  case "${COMP_WORDS[1]} $prev" in']
     for entry in entries:
         for flag in entry.flags:
             if flag.values:
-                lines.append(f'    "{entry.name} {flag.name}") COMPREPLY=($(compgen -W "{" ".join(flag.values)}" -- "$cur")); return;;')
+                lines.append(
+                    f'    "{entry.name} {flag.name}") COMPREPLY=($(compgen -W '
+                    f'"{" ".join(flag.values)}" -- "$cur")); return;;'
+                )
             elif flag.file:
-                lines.append(f'    "{entry.name} {flag.name}") COMPREPLY=($(compgen -f -- "$cur")); return;;')
+                lines.append(
+                    f'    "{entry.name} {flag.name}") COMPREPLY=($(compgen -f -- "$cur")); return;;'
+                )
     lines += ["  esac", '  case "${COMP_WORDS[1]}" in']
     for entry in entries:
         words = " ".join([*entry.words, *(flag.name for flag in entry.flags)])
@@ -79,7 +98,9 @@ def _bash(entries: list[Entry]) -> str:
 
 
 def _zsh(entries: list[Entry]) -> str:
-    return "\n".join(["#compdef ctxmix", "autoload -U +X bashcompinit && bashcompinit", _bash(entries)])
+    return "\n".join(
+        ["#compdef ctxmix", "autoload -U +X bashcompinit && bashcompinit", _bash(entries)]
+    )
 
 
 def _fish(entries: list[Entry]) -> str:
@@ -88,13 +109,24 @@ def _fish(entries: list[Entry]) -> str:
         "complete -c ctxmix -n __fish_use_subcommand -l version",
     ]
     for entry in entries:
-        lines.append(f"complete -c ctxmix -f -n __fish_use_subcommand -a {entry.name} -d {_quoted(entry.help)}")
+        lines.append(
+            f"complete -c ctxmix -f -n __fish_use_subcommand -a {entry.name} -d {_quoted(entry.help)}"
+        )
         seen = f"-n '__fish_seen_subcommand_from {entry.name}'"
         if entry.words:
             lines.append(f"complete -c ctxmix {seen} -a {_quoted(' '.join(entry.words))}")
         for flag in entry.flags:
-            value = "" if flag.values is None else f" -x -a {_quoted(' '.join(flag.values))}" if flag.values else " -r"
-            lines.append(f"complete -c ctxmix {seen} -l {flag.name.removeprefix('--')}{value} -d {_quoted(flag.help.replace('%%', '%'))}")
+            value = (
+                ""
+                if flag.values is None
+                else f" -x -a {_quoted(' '.join(flag.values))}"
+                if flag.values
+                else " -r"
+            )
+            lines.append(
+                f"complete -c ctxmix {seen} -l {flag.name.removeprefix('--')}{value} -d "
+                f"{_quoted(flag.help.replace('%%', '%'))}"
+            )
     return "\n".join(lines)
 
 

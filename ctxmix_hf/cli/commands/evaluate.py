@@ -4,17 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
+from huggingface_hub import get_token
+
 from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
+from ctxmix_hf.errors import OptionError
 from ctxmix_hf.evaluation import evaluate
+from ctxmix_hf.evaluation.sharing import push_results
 
 
 def run(args: Any, console: Console) -> None:
     loading.quiet(args.debug)
-    out = args.out or (None if console.as_json else f"ctxmix-{args.suite}")
+    if args.model_repo and not args.to_hub:
+        raise OptionError(
+            "--model-repo goes with --to-hub: the entries name the tables' repository."
+        )
+    if args.to_hub and not get_token():
+        raise OptionError(
+            f"There is no Hub token, so nothing can be written to {args.to_hub}: run hf auth login, or set HF_TOKEN."
+        )
+    out = args.out or (None if console.as_json or args.to_hub else f"ctxmix-{args.suite}")
     found = evaluate(
-        args.suite, args.model, data=args.data, methods=args.methods, limit=args.limit, out=out, resume=args.resume, seed=args.seed
+        args.suite,
+        args.model,
+        data=args.data,
+        methods=args.methods,
+        limit=args.limit,
+        out=out,
+        resume=args.resume,
+        seed=args.seed,
+        answer=args.answer,
+        of=args.of,
     )
     console.say(found.to_json() if console.as_json else str(found))
     if out:
         console.note(f"Tables and pictures are in {out}/.")
+    if args.to_hub:
+        push_results(
+            found, args.to_hub, model_repo=args.model_repo, model=args.model, private=args.private
+        )
+        console.note(f"Pushed the tables to {args.to_hub}.")
+        if args.model_repo:
+            console.note(f"Wrote .eval_results/ctxmix.yaml of {args.model_repo}.")

@@ -20,12 +20,20 @@ def run(args: Any, console: Console) -> None:
     if console.as_json:
         console.data([asdict(info) for info in infos])
     elif args.name is not None:
-        console.say("\n".join(f"{key:<10} {_text(value)}" for key, value in asdict(infos[0]).items()))
+        console.say(
+            "\n".join(f"{key:<10} {_text(value)}" for key, value in asdict(infos[0]).items())
+        )
     else:
         rows = [(info.name, info.kind, info.paper, info.summary) for info in infos]
         console.say(table(("method", "kind", "paper", "what it is"), rows))
-        console.say('\nAny layer method also as "name+rollout" or "name+flow". `ctxmix methods NAME` says all about one.')
+        console.say(
+            '\nAny layer method also as "name+rollout" or "name+flow". `ctxmix methods NAME` says all about one.'
+        )
 
 
 def _text(value: Any) -> str:
-    return ", ".join(f"{k}={v!r}" for k, v in value.items()) or "none" if isinstance(value, dict) else str(value)
+    return (
+        ", ".join(f"{k}={v!r}" for k, v in value.items()) or "none"
+        if isinstance(value, dict)
+        else str(value)
+    )

@@ -7,7 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: --threads decides, the same for every engine
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before torch: --threads decides, the same for every engine
 
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.precompute import Job, precompute
@@ -21,9 +23,17 @@ def run(args: Any, console: Console) -> None:
     if console.as_json:
         console.data(made.as_dict())
         return
-    rate = f"{made.computed / made.seconds:.1f} sentences/s" if made.seconds and made.computed else "nothing was left to do"
-    console.say(f"{made.out}: {made.examples} examples of {', '.join(made.methods)} ({made.computed} new, {rate})")
+    rate = (
+        f"{made.computed / made.seconds:.1f} sentences/s"
+        if made.seconds and made.computed
+        else "nothing was left to do"
+    )
+    console.say(
+        f"{made.out}: {made.examples} examples of {', '.join(made.methods)} ({made.computed} new, {rate})"
+    )
     if made.truncated:
         console.say(f"{made.truncated} texts were cut to {args.max_length} tokens.")
     if made.skipped:
-        console.say(f"{made.skipped} rows were skipped: {Path(made.out) / 'run' / 'skipped.jsonl'} says which and why.")
+        console.say(
+            f"{made.skipped} rows were skipped: {Path(made.out) / 'run' / 'skipped.jsonl'} says which and why."
+        )

@@ -15,5 +15,13 @@ def run(args: Any, console: Console) -> None:
         if name not in store.methods:
             raise UnknownNameError.among("method in this store", name, store.methods)
     folder = store.download(args.out, methods=args.methods)
-    found = {"repo": args.repo, "commit": store.revision, "folder": str(folder), "examples": len(store), "methods": store.methods}
-    console.data(found) if console.as_json else console.say(f"{folder}: {len(store)} examples of {', '.join(store.methods)}, verified")
+    found = {
+        "repo": args.repo,
+        "commit": store.revision,
+        "folder": str(folder),
+        "examples": len(store),
+        "methods": store.methods,
+    }
+    console.data(found) if console.as_json else console.say(
+        f"{folder}: {len(store)} examples of {', '.join(store.methods)}, verified"
+    )

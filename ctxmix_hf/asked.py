@@ -1,0 +1,25 @@
+"""What a person types, as the library takes it: a target in a map, a class of a head."""
+
+from __future__ import annotations
+
+from ctxmix_hf.results.attributions import Attribution
+from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.tokens import MASKS
+
+
+def row_of(made: ContextMixingMap, target: str | None) -> Attribution:
+    """A position, a piece or a word; the masked word where nothing is named."""
+    if target is None:
+        masked = next((i for i, piece in enumerate(made.tokens[0].pieces) if piece in MASKS), None)
+        return made.attribution(masked)
+    if target.lstrip("-").isdigit() and target not in made.tokens[0].shown():
+        return made.attribution(int(target))
+    in_pieces = target not in ("mean_pool", "embedding") and len(made.position(target)) > 1
+    return (
+        made.words().attribution(target) if in_pieces else made.attribution(target)
+    )  # a word is shown among words
+
+
+def class_of(name: str | None) -> int | str | None:
+    """A number is the class's own number; a label or word stays a name."""
+    return int(name) if name is not None and name.isdigit() else name

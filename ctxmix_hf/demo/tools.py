@@ -1,0 +1,114 @@
+"""The assistant's tools beside the page (`ctxmix demo --mcp`): the same questions, within the page's limits."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+from urllib.parse import urlencode
+
+from ctxmix_hf.assistant.tools import NAMES, Tools, checked
+from ctxmix_hf.demo import api
+from ctxmix_hf.demo.limits import check_cost, check_text
+from ctxmix_hf.demo.shelf import BOX, SHELF
+from ctxmix_hf.errors import OptionError
+
+DEFAULT = next(iter(BOX))
+TEXTS = ("text", "other_text", "a", "b", "query")
+DOCUMENTS = 32  # of one ranking
+SENTENCES = 20  # of one evaluation
+_one_at_a_time = threading.Lock()
+
+
+class PageDesk:
+    """Models of the page's shelf; views are links to the page."""
+
+    def model(self, name: str) -> tuple[Any, Any]:
+        held = SHELF.get(name)
+        return held.model, held.tokenizer
+
+    def embedder(self, name: str) -> tuple[Any, dict[str, Any]]:
+        model, tokenizer = self.model(name or DEFAULT)
+        return model, {"pooling": None if name else "mean", "tokenizer": tokenizer}
+
+    def link(self, tool: str, result: Any, asked: Mapping[str, Any]) -> str | None:
+        """What stands behind the page's address; None for what the page does not show."""
+        tabs = {"similarity": "embeddings", "compare": "compare"}
+        if tool not in ("explain", *tabs):
+            return None
+        words = {"tab": tabs.get(tool, "map"), "model": asked.get("model") or DEFAULT, **asked}
+        if tool == "compare":
+            words["mode"] = "two sentences"
+        return "?" + urlencode({name: value for name, value in words.items() if value})
+
+
+TOOLS = Tools(PageDesk())
+
+
+def answer(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """One tool, called in a worker."""
+    function = getattr(TOOLS, name)
+    asked = checked(function, given)
+    with _one_at_a_time:
+        _check_limits(name, asked)
+        return function(**asked)  # type: ignore[no-any-return]
+
+
+def _check_limits(tool: str, asked: dict[str, Any]) -> None:
+    texts = [asked[name] for name in TEXTS if asked.get(name)] + asked.get("documents", [])
+    if len(asked.get("documents", [])) > DOCUMENTS:
+        raise OptionError(f"This page ranks at most {DOCUMENTS} documents at once.")
+    if tool == "evaluate":
+        if asked.get("limit", SENTENCES) > SENTENCES:
+            raise OptionError(f"This page evaluates on at most {SENTENCES} sentences.")
+        return
+    held = SHELF.get(asked.get("model") or DEFAULT)
+    methods = asked.get("methods") or [asked.get("method") or "ledger"]
+    for text in texts:
+        check_text(text)
+        for method in methods:
+            check_cost(held, method, text)
+
+
+def add(blocks: Any) -> None:
+    """The six tools into a page that is built; its other endpoints stay what they are, but are no tools."""
+    import gradio as gr
+
+    for held in blocks.fns.values():
+        with contextlib.suppress(AttributeError):  # a tool is named by its function
+            held.fn._mcp_type, held.fn.__name__ = "page", f"page_{held.fn.__name__}"
+    with blocks:
+        for name in NAMES:
+            gr.events.api(_tool(name), api_name=f"tool_{name}", concurrency_id="model")
+
+
+def _tool(name: str) -> Callable[..., Any]:
+    function = getattr(TOOLS, name)
+    behind = api.gated(answer)
+    names = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args)), **kwargs}
+        made = behind(name, given)
+        if "view" in made:
+            made["view"] = f"{_page()}/{made['view']}"
+        return json.dumps(made, ensure_ascii=False, allow_nan=False)
+
+    call.__annotations__ = {**get_type_hints(function), "return": str}
+    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return call
+
+
+def _page() -> str:
+    """The address under which the client reached this server."""
+    from gradio.context import LocalContext
+
+    request = LocalContext.request.get(None)
+    headers = {} if request is None else request.headers
+    scheme = headers.get("x-forwarded-proto", "http").split(",")[0]
+    return f"{scheme}://{headers.get('host', '127.0.0.1')}"

@@ -1,0 +1,277 @@
+"""Models and sentences that the items share: each pair is opened once, and its scores are computed once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ctxmix_hf.attribution import IntegratedGradients
+from ctxmix_hf.attribution.ablation import BlankOut
+from ctxmix_hf.errors import InputError, OptionError
+from ctxmix_hf.evaluation.context import Context
+from ctxmix_hf.evaluation.data import Samples, read_data
+from ctxmix_hf.evaluation.fitting import QUICK, Fitting
+from ctxmix_hf.evaluation.papers.cues import blimp_rows
+from ctxmix_hf.evaluation.scores import Asked
+from ctxmix_hf.evaluation.suite import open_context
+from ctxmix_hf.recipes import method as recipe
+
+# what a corpus is for, and what is read where none is given
+DATA = {
+    "sst2": "sentences with a label (SST-2)",
+    "blimp": "masked words with a foil and cue words (BLiMP)",
+    "linzen": "sentences whose verb is masked (Linzen et al. 2016)",
+    "mrpc": "pairs of sentences (MRPC)",
+}
+BUILT_IN = {"sst2": "sentiment", "blimp": "agreement", "linzen": "agreement", "mrpc": "sentiment"}
+DEFAULTS = {
+    "classifier": "ctxmix/sentiment",
+    "masked_lm": "ctxmix/agreement",
+    "encoder": "ctxmix/agreement",
+}
+HEADS = {"classifier": "classifier", "masked_lm": "masked_lm", "encoder": "any"}
+# GlobEnc's variants as its table 1 calls them, and ours
+VARIANTS = {
+    "W": "attention",
+    "W_FIXEDRES": "attention_rollout",
+    "W_RES": "attention_res",
+    "N": "norm",
+    "N_FIXEDRES": "norm_fixedres",
+    "N_RES": "norm_res",
+    "N_RESLN": "norm_resln",
+    "N_ENC": "globenc",
+}
+# Mohebbi et al.'s names, and ours
+ANALYSED = {
+    "Rand": "random",
+    "Attn": "attention",
+    "Attn-norm": "norm",
+    "Attn-norm+RES": "norm_res",
+    "Attn-norm+RES+LN": "norm_resln",
+    "GlobEnc": "globenc",
+    "ALTI": "alti",
+    "GradXinput": "grad_x_input",
+    "IG": "integrated_gradients",
+    "DL": "deeplift",
+    "Value Zeroing": "value_zeroing",
+}
+GRADIENTS = ("grad_x_input", "integrated_gradients", "deeplift")
+
+
+ONCE = Asked(layerwise=())  # gradients at the input alone
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What is computed of a corpus in one pass: methods, references, and which answer is explained."""
+
+    role: str
+    data: str
+    methods: tuple[Any, ...] | None = None
+    references: tuple[Any, ...] = ()
+    asked: Asked = ONCE
+
+
+_IG = IntegratedGradients(steps=10, rule="gauss_legendre", signed=False)
+SHEETS = {
+    # the true class's logit, as Modarressi et al. 2022 (eq. 17)
+    "sst2": Sheet(
+        "classifier",
+        "sst2",
+        (*VARIANTS.values(), "norm_rollout", "alti"),
+        ("grad_l2", "grad_x_input", "grad_sum"),
+        Asked("true", "logit", ()),
+    ),
+    "sst2 flow": Sheet(
+        "classifier",
+        "sst2",
+        ("attention", "attention_rollout", "attention_flow"),
+        ("grad_sum",),
+        Asked("true", "logit", ()),
+    ),
+    "sst2 two models": Sheet(
+        "classifier",
+        "sst2",
+        ("alti", "attention_rollout", "norm_rollout"),
+        ("grad_l2", "grad_dot_input", _IG),
+    ),
+    "blimp": Sheet(
+        "masked_lm",
+        "blimp",
+        (
+            *(name for name in ANALYSED.values() if name not in GRADIENTS),
+            "attention_rollout",
+            "norm_rollout",
+        ),
+        ("blank_out", "grad_x_input", "deeplift", _IG),
+        Asked(layerwise=GRADIENTS),
+    ),
+    "blimp distances": Sheet(
+        "masked_lm",
+        "blimp",
+        (
+            recipe("value_zeroing"),
+            recipe("value_zeroing", distance="euclidean"),
+            recipe("value_zeroing", distance="euclidean", normalised=True),
+            recipe("value_zeroing", distance="spearman"),
+        ),
+    ),
+    "linzen": Sheet(
+        "masked_lm",
+        "linzen",
+        ("attention", "attention_rollout", "attention_flow"),
+        ("blank_out", "grad_sum"),
+    ),
+    "linzen mask": Sheet(
+        "masked_lm",
+        "linzen",
+        ("attention_rollout", "norm_rollout", "alti"),
+        (BlankOut(replace_with="mask"),),
+    ),
+    "mrpc": Sheet("encoder", "mrpc"),
+}
+
+
+@dataclass
+class Desk:
+    """The models and data of a run of the papers.
+
+    Models are names, folders or `(model, tokenizer)`; data are Hub ids, files or rows by their name
+    in `DATA`. `limit` holds for every item; some items take fewer (`most`), because they cost more.
+    """
+
+    models: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+    seed: int = 0
+    work: Path | None = None
+    progress: bool | None = None
+    fitting: Fitting = QUICK
+    _samples: dict[str, Samples] = field(default_factory=dict, repr=False)
+    _contexts: dict[Any, Context] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in self.data:
+            if name not in DATA:
+                raise OptionError(f"data is for {', '.join(DATA)}; {name!r} is none of them.")
+
+    def model_name(self, role: str) -> str:
+        """As results call it."""
+        given = self.models.get(role) or DEFAULTS[role]
+        if isinstance(given, tuple | list):
+            return str(getattr(given[0].config, "_name_or_path", "") or type(given[0]).__name__)
+        return str(given)
+
+    def data_name(self, name: str) -> str:
+        """As results call it: the corpus, and where it was read from."""
+        given = self.data.get(name)
+        if given is None:
+            pairs = ", in pairs" if name == "mrpc" else ""
+            return f"{name}: built-in {BUILT_IN[name]} sentences{pairs}"
+        return f"{name}: {Path(given).name if isinstance(given, str | Path) else 'rows given'}"
+
+    def is_second(self, role: str = "classifier") -> bool:
+        """Is there another model of this kind to compare with: the bundled one?"""
+        return self.model_name(role) != DEFAULTS[role]
+
+    def samples(self, name: str) -> Samples:
+        """The sentences of one of `DATA`, read once."""
+        if name not in self._samples:
+            given = self.data.get(name)
+            self._samples[name] = (
+                _built_in(name) if given is None else read_data(_rows_of(name, given))
+            )
+        return self._samples[name]
+
+    def context(self, sheet: str, most: int | None = None, bundled: bool = False) -> Context:
+        """The context of a sheet: at most `most` sentences, opened once."""
+        made = SHEETS[sheet]
+        limit = min((v for v in (self.limit, most) if v is not None), default=None)
+        key = (sheet, limit, bundled)
+        if key not in self._contexts:
+            given = None if bundled else self.models.get(made.role)
+            model, tokenizer = given if isinstance(given, tuple | list) else (given, None)
+            if model is None:
+                model = DEFAULTS[made.role]
+            built_in = made.data not in self.data
+            opened = open_context(
+                model,
+                tokenizer,
+                HEADS[made.role],  # type: ignore[arg-type]
+                self.samples(made.data),
+                built_in,
+                None if made.methods is None else list(made.methods),
+                limit,
+                self.seed,
+                None if self.work is None else self.work / sheet.replace(" ", "_"),
+                self.progress,
+            )
+            opened = replace(
+                opened, asked=made.asked, references=made.references, fitting=self.fitting
+            )
+            if made.asked.answer == "true":
+                opened = replace(
+                    opened, ready=tuple(r for r in opened.ready if r.label is not None)
+                )
+            opened.need_sentences()
+            self._contexts[key] = opened
+        return self._contexts[key]
+
+
+def _built_in(name: str) -> Samples:
+    """Sentences that come with the package, so that every item runs offline."""
+    read = read_data(BUILT_IN[name])
+    if name == "linzen":  # those whose masked word is a verb: its cue stands before it
+        kept = tuple(
+            s for s in read.kept if s.target is not None and min(s.cues, default=99) < s.target
+        )
+        return replace(read, kept=kept or read.kept)
+    if name != "mrpc":
+        return read
+    texts = [sample.written(None)[0] for sample in read.kept]
+    return read_data(
+        [{"text": a, "pair": b} for a, b in zip(texts[::2], texts[1::2], strict=False)]
+    )
+
+
+def _rows_of(name: str, given: Any) -> Any:
+    """Rows of a corpus in the form its authors publish it; anything else is left to `read_data`."""
+    if not isinstance(given, str | Path):
+        return given
+    path = Path(given).expanduser()
+    if name == "linzen" and path.suffix == ".text":
+        return linzen_rows(path)
+    if name == "mrpc" and path.suffix == ".txt" and path.is_file():
+        return mrpc_rows(path)
+    if name == "blimp" and path.is_dir():
+        return blimp_rows(path)
+    return str(given)
+
+
+def linzen_rows(path: Path) -> list[dict[str, Any]]:
+    """`NAME.text` and `NAME.gold` (Gulordava et al. 2018's form of Linzen et al. 2016): the verb is the target."""
+    gold = path.with_suffix(".gold")
+    if not path.is_file() or not gold.is_file():
+        raise InputError(
+            f"Linzen's sentences are two files, {path.name} and {gold.name}, side by side: give the path "
+            "of the first."
+        )
+    rows = []
+    texts = path.read_text(encoding="utf-8").splitlines()
+    for text, line in zip(texts, gold.read_text(encoding="utf-8").splitlines(), strict=False):
+        place, good, bad, *_ = line.split("\t")
+        words = text.replace("<eos>", "").split()
+        rows.append(
+            {"words": words, "target_index": int(place), "good_word": good, "bad_word": bad}
+        )
+    return rows
+
+
+def mrpc_rows(path: Path) -> list[dict[str, Any]]:
+    """Microsoft's own file: tabs between label, two ids and two sentences, no quoting."""
+    lines = path.read_text(encoding="utf-8-sig").splitlines()[1:]
+    cells = [re.split(r"\t", line) for line in lines]
+    return [{"text": c[3], "pair": c[4], "label": c[0]} for c in cells if len(c) == 5]

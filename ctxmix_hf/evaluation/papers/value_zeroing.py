@@ -1,0 +1,378 @@
+"""Mohebbi et al. 2023 (Value Zeroing): cue words, probes, blank-out, and why the rolled-out map may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from ctxmix_hf.aggregation.rollout import rollout
+from ctxmix_hf.evaluation.context import Context
+from ctxmix_hf.evaluation.cue_alignment import alignments
+from ctxmix_hf.evaluation.mdl_probe import codes
+from ctxmix_hf.evaluation.metrics import Array, rank_correlation
+from ctxmix_hf.evaluation.papers.desk import ANALYSED, Desk
+from ctxmix_hf.evaluation.papers.items import (
+    Claim,
+    Found,
+    Ours,
+    Row,
+    above,
+    item,
+    layer_name,
+    mean_row,
+    resampled,
+)
+from ctxmix_hf.evaluation.scores import BLANK_OUT_ABS, Scores
+from ctxmix_hf.evaluation.work import Result, content_key, rounded
+
+PAPER = "mohebbi2023"
+# fine-tuned models: ours are tuned on the task too
+TABLE_2 = {
+    "Rand": -0.02,
+    "Attn": 0.08,
+    "Attn-norm": 0.56,
+    "Attn-norm+RES": -0.24,
+    "Attn-norm+RES+LN": 0.17,
+    "GlobEnc": -0.12,
+    "ALTI": -0.12,
+    "GradXinput": -0.99,
+    "IG": -0.77,
+    "DL": -1.00,
+    "Value Zeroing": 0.64,
+}
+TABLE_3 = {
+    "Rand": 0.00,
+    "Attn": -0.07,
+    "Attn-norm": 0.14,
+    "Attn-norm+RES": -0.05,
+    "Attn-norm+RES+LN": -0.17,
+    "GlobEnc": -0.09,
+    "ALTI": 0.19,
+    "GradXinput": 0.16,
+    "IG": 0.21,
+    "DL": 0.29,
+    "Value Zeroing": 0.31,
+}
+FIGURE_3 = {3: 1.52, 4: 1.72, 8: 2.03, 9: 2.45}  # of twelve layers, fine-tuned
+MAPS = [label for label in ANALYSED if label not in ("Rand", "GradXinput", "IG", "DL")]
+TUNED = "The paper's models are BERT, RoBERTa and ELECTRA; its numbers here are those of the fine-tuned ones."
+MOST = 1000
+
+
+def _best_layer(ours: Ours, label: str) -> float:
+    values = [v for name, v in ours.items() if name.startswith(f"{label}, layer ")]
+    return max(values, default=float("nan"))
+
+
+def _zeroing_leads(ours: Ours) -> bool | None:
+    others = [_best_layer(ours, label) for label in MAPS if label != "Value Zeroing"]
+    return above(_best_layer(ours, "Value Zeroing"), max(others))
+
+
+def _zeroing_best(ours: Ours) -> bool | None:
+    others = [ours[label] for label in MAPS if label != "Value Zeroing"]
+    return above(ours["Value Zeroing"], max(others))
+
+
+def with_cues(context: Context) -> list[Scores]:
+    return [s for s in context.scores if s.ready.sample.cues]
+
+
+def _figure(desk: Desk, metric: str) -> Found:
+    scores = with_cues(desk.context("blimp", MOST))
+    rows = [
+        mean_row(layer_name(label, layer), values)
+        for label, name in ANALYSED.items()
+        for layer, values in enumerate(alignments(scores, name, metric)[0])
+    ]
+    return Found(rows, len(scores))
+
+
+LEADS = (
+    Claim("In its best layer Value Zeroing is ahead of every other map.", _zeroing_leads),
+    Claim(
+        "Gradients find the cue in early layers more than in late ones (gradient times input).",
+        lambda ours: above(
+            ours["GradXinput, layer 1"],
+            [v for k, v in ours.items() if k.startswith("GradXinput, ")][-1],
+        ),
+    ),
+)
+
+
+@item(
+    PAPER,
+    "Figure 2a",
+    "share of the masked token's row on the cue words, by layer (dot product)",
+    "masked_lm",
+    "blimp",
+    LEADS,
+    "The figure gives no numbers; the tuned model is Figure 2's.",
+)
+def figure_2a(desk: Desk) -> Found:
+    return _figure(desk, "dot_product")
+
+
+@item(
+    PAPER,
+    "Figure 2b",
+    "average precision of the masked token's row for the cue words, by layer",
+    "masked_lm",
+    "blimp",
+    LEADS[:1],
+    "The figure gives no numbers; the tuned model is Figure 2's.",
+)
+def figure_2b(desk: Desk) -> Found:
+    return _figure(desk, "average_precision")
+
+
+@item(
+    PAPER,
+    "Figure A.2",
+    "how many words have to be probed until a cue is met, by layer",
+    "masked_lm",
+    "blimp",
+    (
+        Claim(
+            "Value Zeroing needs the fewest probes in its best layer.",
+            lambda ours: above(
+                min(_fewest(ours, label) for label in MAPS if label != "Value Zeroing"),
+                _fewest(ours, "Value Zeroing"),
+            ),
+        ),
+    ),
+    "The figure gives no numbers.",
+)
+def figure_a2(desk: Desk) -> Found:
+    return _figure(desk, "probes_needed")
+
+
+def _fewest(ours: Ours, label: str) -> float:
+    return min(v for k, v in ours.items() if k.startswith(f"{label}, layer "))
+
+
+@item(
+    PAPER,
+    "Figure 3",
+    "compression of the number by an online code, from the masked token after each layer",
+    "masked_lm",
+    "blimp",
+    (
+        Claim(
+            "The number is easier to read after the last layer than in the embeddings.",
+            lambda ours: above([*ours.values()][-1], ours["embeddings"]),
+        ),
+    ),
+    "The paper names four layers of twelve; intervals resample the labels' code lengths.",
+)
+def figure_3(desk: Desk) -> Found:
+    made = codes(desk.context("blimp", MOST))
+    rows = []
+    for layer, code in enumerate(made):
+        bits = list(code.each)
+        uniform = code.uniform / len(bits)
+        name = "embeddings" if layer == 0 else layer_name("compression", layer - 1)
+        number = FIGURE_3.get(layer) if len(made) == 13 else None
+        rows.append(
+            resampled(name, bits, lambda some, u=uniform: u * len(some) / sum(some), number)  # type: ignore[misc]
+        )
+    return Found(rows, len(made[0].each))
+
+
+@item(
+    PAPER,
+    "Table 2",
+    "Spearman's correlation over layers of cue alignment with compression",
+    "masked_lm",
+    "blimp",
+    (
+        Claim("Value Zeroing follows the probe best of all maps.", _zeroing_best),
+        Claim(
+            "Gradients run against it.",
+            lambda ours: ours["GradXinput"] < 0 and ours["IG"] < 0 and ours["DL"] < 0,
+        ),
+    ),
+    f"{TUNED} With six layers a correlation over layers moves in large steps.",
+)
+def table_2(desk: Desk) -> Found:
+    context = desk.context("blimp", MOST)
+    scores = with_cues(context)
+    compression = [code.compression for code in codes(context)][1:]
+    rows = []
+    for label, name in ANALYSED.items():
+        each = np.array(alignments(scores, name, "dot_product")[0])  # [L, n]
+
+        def over_layers(some: Sequence[int], each: Array = each) -> float:
+            return rank_correlation(each[:, list(some)].mean(axis=1), compression)
+
+        rows.append(resampled(label, list(range(len(scores))), over_layers, TABLE_2[label]))
+    return Found(rows, len(scores))
+
+
+@item(
+    PAPER,
+    "Table 3",
+    "Spearman's correlation of aggregated rows with blank-out",
+    "masked_lm",
+    "blimp",
+    (Claim("Value Zeroing is the most faithful of all maps.", _zeroing_best),),
+    TUNED,
+)
+def table_3(desk: Desk) -> Found:
+    scores = desk.context("blimp", MOST).scores
+    rows = [
+        mean_row(
+            label,
+            [rank_correlation(s.final(name), s.final("blank_out")) for s in scores],
+            TABLE_3[label],
+        )
+        for label, name in ANALYSED.items()
+    ]
+    return Found(rows, len(scores))
+
+
+# ---- why does the rolled-out map lose? one thing varied at a time ---------------------------------------------------
+VARIED = {"Value Zeroing": "value_zeroing", "ALTI": "alti", "GlobEnc": "globenc"}
+KEPT = (0.25, 0.5, 0.75)
+DISTANCES = ("cosine", "Euclidean", "Euclidean, length 1", "Spearman")
+
+
+def _words_only(s: Scores) -> Array:
+    """Places that are neither special tokens nor the masked one."""
+    return np.array(
+        [i for i, x in enumerate(s.ready.special) if not x and i != s.ready.position], dtype=int
+    )
+
+
+def _followed(row: Array, reference: Array, places: Array | None = None) -> float:
+    if places is not None:
+        row, reference = row[places], reference[places]
+    return rank_correlation(row, reference)
+
+
+def residual_rows(context: Context) -> list[Result]:
+    """Per sentence, the masked token's row of Value Zeroing rolled out with a share of each token kept."""
+    bench = context.bench
+    keys = [
+        content_key("kept", item.sample.key, item.ids, bench.fingerprint, KEPT)
+        for item in context.ready
+    ]
+
+    @torch.no_grad()
+    def compute(batch: Sequence[int]) -> list[Result]:
+        ready = [context.ready[i] for i in batch]
+        asked = {"output_context_mixing": ["value_zeroing"]}
+        layers = (
+            bench.model(**bench.inputs_of(ready), **asked).context_mixing["value_zeroing"].layers
+        )
+        made = {
+            str(share): rollout((1 - share) * layers + share * torch.eye(layers.shape[-1]))[:, -1]
+            for share in KEPT
+        }
+        return [
+            {
+                share: rounded(whole[b, one.position, : len(one.ids)].tolist())
+                for share, whole in made.items()
+            }
+            for b, one in enumerate(ready)
+        ]
+
+    order = bench.batches(context.ready)
+    return context.store("kept").run(keys, order, compute, "residual shares", context.progress)
+
+
+@item(
+    PAPER,
+    "Table 3 varied",
+    "the same correlation with one thing changed at a time",
+    "masked_lm",
+    "blimp",
+    (
+        Claim(
+            "Keeping a share of each token in the rollout brings Value Zeroing closer to blank-out.",
+            lambda ours: above(
+                max(ours[f"Value Zeroing, {int(100 * k)} % of each token kept"] for k in KEPT),
+                ours["Value Zeroing, as in Table 3"],
+            ),
+        ),
+        Claim(
+            "Without special tokens Value Zeroing is ahead of ALTI and GlobEnc.",
+            lambda ours: above(
+                ours["Value Zeroing, words only"],
+                max(ours["ALTI, words only"], ours["GlobEnc, words only"]),
+            ),
+        ),
+        Claim(
+            "Not rolled out (mean over layers) Value Zeroing is ahead of ALTI and GlobEnc.",
+            lambda ours: above(
+                ours["Value Zeroing, mean over layers"],
+                max(ours["ALTI, mean over layers"], ours["GlobEnc, mean over layers"]),
+            ),
+        ),
+    ),
+    "Not in the paper: a controlled comparison of why the order differs.",
+)
+def table_3_varied(desk: Desk) -> Found:
+    context = desk.context("blimp", MOST)
+    scores = context.scores
+    middle = float(np.median([len(s.ready.ids) for s in scores]))
+    kept = residual_rows(context)
+    ways: dict[str, Callable[[Scores, str], float]] = {
+        "as in Table 3": lambda s, m: _followed(s.final(m), s.final("blank_out")),
+        "words only": lambda s, m: _followed(s.final(m), s.final("blank_out"), _words_only(s)),
+        "absolute blank-out": lambda s, m: _followed(s.final(m), s.final(BLANK_OUT_ABS)),
+        "last layer alone": lambda s, m: _followed(s.layers[m][-1], s.final("blank_out")),
+        "mean over layers": lambda s, m: _followed(
+            np.mean(s.layers[m], axis=0), s.final("blank_out")
+        ),
+    }
+    rows: list[Row] = []
+    for label, name in VARIED.items():
+        rows += [
+            mean_row(f"{label}, {way}", [measure(s, name) for s in scores])
+            for way, measure in ways.items()
+        ]
+        plain = ways["as in Table 3"]
+        short = [plain(s, name) for s in scores if len(s.ready.ids) <= middle]
+        long = [plain(s, name) for s in scores if len(s.ready.ids) > middle]
+        rows.append(mean_row(f"{label}, at most {middle:.0f} tokens", short))
+        rows.append(mean_row(f"{label}, more tokens", long))
+    for share in KEPT:
+        values = [
+            _followed(np.array(r[str(share)]), s.final("blank_out"))
+            for r, s in zip(kept, scores, strict=True)
+        ]
+        rows.append(mean_row(f"Value Zeroing, {int(100 * share)} % of each token kept", values))
+    return Found(rows, len(scores))
+
+
+@item(
+    PAPER,
+    "Figure A.1",
+    "cue alignment of Value Zeroing by layer, for three distances and for vectors of length 1",
+    "masked_lm",
+    "blimp",
+    (
+        Claim(
+            "The choice of distance matters little: best layers within 0.1 of each other.",
+            lambda ours: (
+                max(_best_layer(ours, d) for d in DISTANCES)
+                - min(_best_layer(ours, d) for d in DISTANCES)
+                < 0.1
+            ),
+        ),
+    ),
+    "The figure gives no numbers; the paper's standardisation of every dimension is not done here.",
+)
+def figure_a1(desk: Desk) -> Found:
+    context = desk.context("blimp distances", 200)
+    scores = with_cues(context)
+    names = list(context.method_set.maps)
+    rows = [
+        mean_row(layer_name(label, layer), values)
+        for label, name in zip(DISTANCES, names, strict=True)
+        for layer, values in enumerate(alignments(scores, name, "dot_product")[0])
+    ]
+    return Found(rows, len(scores))

@@ -1,0 +1,286 @@
+"""Coverage-guided fuzzing (atheris) of everything that reads a file somebody else wrote.
+
+    python scripts/fuzz.py                  # a few CPU minutes, writes benchmarks/results/fuzz.json
+    python scripts/fuzz.py --seconds 5      # short, writes nothing, as CI does
+
+Each reader starts from small valid files and keeps what reached new code in
+`tests/fuzz_corpus/<reader>` (with `--keep`). A reader may refuse a file in one sentence of ours or
+read it; any other exception is a find: its input is saved and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CORPUS = ROOT / "tests" / "fuzz_corpus"
+RESULT = ROOT / "benchmarks" / "results" / "fuzz.json"
+ROOM = 24_000  # bytes of a reader's corpus
+READING = ("formats", "results", "hub", "corpora", "evaluation.data")  # what is watched
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+# ---- readers
+# ----------------------------------------------------------------------------------------------------------
+def _results(suffix: str, kind: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        import ctxmix_hf as cm
+
+        classes = {
+            "map": cm.ContextMixingMap,
+            "attribution": cm.Attribution,
+            "ledger": cm.Ledger,
+            "similarity": cm.Similarity,
+        }
+        path = _written(data, suffix)
+        made = classes[kind].load(path, max_bytes=1 << 22)
+        str(made)
+
+    return read
+
+
+def _written(data: bytes, suffix: str) -> Path:
+    path = Path(tempfile.gettempdir()) / f"ctxmix-fuzz-{os.getpid()}{suffix}"
+    path.write_bytes(data)
+    return path
+
+
+def _rows(suffix: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        from ctxmix_hf.evaluation.data import read_data
+
+        read_data(str(_written(data, suffix))).notes()
+
+    return read
+
+
+def _store(part: str) -> Callable[[bytes], None]:
+    """One file of a store is foreign, the others are as they were."""
+
+    def read(data: bytes) -> None:
+        import ctxmix_hf as cm
+
+        whole = _sample_store()
+        copy = Path(tempfile.gettempdir()) / f"ctxmix-fuzz-store-{os.getpid()}"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(whole, copy)
+        target = next(
+            path
+            for path in sorted(copy.rglob("*"))
+            if path.is_file() and re.search(part, path.name)
+        )
+        target.write_bytes(data)
+        store = cm.MapStore.open(copy)
+        for name in store.ids():
+            str(store[name, "alti"])
+
+    return read
+
+
+READERS: dict[str, Callable[[bytes], None]] = {
+    "map.json": _results(".json", "map"),
+    "map.npz": _results(".npz", "map"),
+    "map.safetensors": _results(".safetensors", "map"),
+    "attribution.json": _results(".json", "attribution"),
+    "ledger.json": _results(".json", "ledger"),
+    "ledger.npz": _results(".npz", "ledger"),
+    "similarity.json": _results(".json", "similarity"),
+    "rows.csv": _rows(".csv"),
+    "rows.jsonl": _rows(".jsonl"),
+    "store-manifest": _store(r"\.json$"),
+    "store-shard": _store(r"\.safetensors$"),
+}
+
+
+# ---- small valid files
+# ------------------------------------------------------------------------------------------------
+_made: dict[str, Path] = {}
+
+
+def _sample_store() -> Path:
+    import ctxmix_hf as cm
+
+    if "store" not in _made:
+        folder = Path(tempfile.mkdtemp(prefix="ctxmix-fuzz-")) / "store"
+        model, tokenizer = cm.load_default()
+        with cm.MapStore.create(
+            folder, model=model, tokenizer=tokenizer, methods=["alti"]
+        ) as store:
+            store.add(["a"], ["keys [MASK]"])
+        _made["store"] = folder
+    return _made["store"]
+
+
+def seeds(name: str) -> list[bytes]:
+    """A valid file of this reader, and nearly nothing."""
+    import ctxmix_hf as cm
+
+    if name.startswith("rows"):
+        csv = b"text,label\nThe keys are old.,1\nnothing,0\n"
+        return [csv, b'{"text": "The keys are old.", "label": 1}\n{"text": "x"}\n', b""]
+    if name.startswith("store"):
+        part = r"\.json$" if name == "store-manifest" else r"\.safetensors$"
+        files = [
+            p for p in sorted(_sample_store().rglob("*")) if p.is_file() and re.search(part, p.name)
+        ]
+        return [files[0].read_bytes(), b"{}"]
+    model, tokenizer = cm.load_default()
+    kind, _, suffix = name.partition(".")
+    text = "keys [MASK]"
+    made: Any = {
+        "map": lambda: cm.explain(model, text, "alti", tokenizer=tokenizer),
+        "attribution": lambda: cm.explain(model, text, "alti", tokenizer=tokenizer).attribution(
+            "[MASK]"
+        ),
+        "ledger": lambda: cm.ledger(model, text, tokenizer=tokenizer),
+        "similarity": lambda: cm.similarity(
+            model, "keys", "old", pooling="mean", tokenizer=tokenizer
+        ),
+    }[kind]()
+    path = made.save(Path(tempfile.mkdtemp()) / f"seed.{suffix}")
+    return [path.read_bytes(), b"{}", b""]
+
+
+# ---- one reader, in a process of its own
+# ------------------------------------------------------------------------------
+def instrument() -> None:
+    """Import what is watched, once for all readers."""
+    import atheris
+    import torch
+
+    torch.set_num_threads(1)  # readers are forked
+    with atheris.instrument_imports(include=[f"ctxmix_hf.{part}" for part in READING]):
+        import ctxmix_hf  # noqa: F401
+        from ctxmix_hf.evaluation import data  # noqa: F401
+        from ctxmix_hf.formats import json, npz, safetensors  # noqa: F401
+        from ctxmix_hf.hub import store  # noqa: F401
+
+
+def fuzz(name: str, seconds: int, corpus: Path) -> None:
+    """Never returns: libFuzzer ends the process."""
+    import atheris
+
+    import ctxmix_hf as cm
+
+    warnings.simplefilter("ignore")
+    read = READERS[name]
+
+    def once(data: bytes) -> None:
+        with contextlib.suppress(cm.CtxmixError):
+            read(data)
+
+    options = [
+        f"-max_total_time={seconds}",
+        "-max_len=65536",
+        "-timeout=60",
+        "-rss_limit_mb=6000",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={corpus}/find-", str(corpus)], once)
+    atheris.Fuzz()
+
+
+def run(name: str, seconds: int, keep: bool) -> dict[str, Any]:
+    """(executions, finds) of one reader."""
+    corpus = Path(tempfile.mkdtemp())  # not a TemporaryDirectory: the child would remove it
+    try:
+        for i, seed in enumerate(seeds(name)):
+            (corpus / f"seed-{i}").write_bytes(seed)
+        for path in sorted((CORPUS / name).glob("*")) if (CORPUS / name).is_dir() else []:
+            (corpus / path.name).write_bytes(path.read_bytes())
+        with tempfile.TemporaryFile() as said:
+            child = os.fork()
+            if not child:
+                os.dup2(said.fileno(), 1)
+                os.dup2(said.fileno(), 2)
+                try:
+                    fuzz(name, seconds, corpus)
+                except SystemExit as end:  # the folder is the parent's to remove
+                    os._exit(int(end.code or 0))
+                finally:
+                    os._exit(1)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            said.seek(0)
+            log = said.read().decode(errors="replace")
+        found = re.search(r"stat::number_of_executed_units:\s*(\d+)", log)
+        finds = sorted(path.name for path in corpus.glob("find-*"))
+        for path in corpus.glob("find-*"):
+            target = ROOT / "tests" / "artifacts" / f"fuzz-{name}-{path.name}"
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+        if status and not finds:
+            raise SystemExit(f"{name}: the fuzzer could not run:\n{log[-2000:]}")
+        if keep:
+            _keep(name, corpus)
+        if finds:
+            print(log[-3000:], file=sys.stderr)
+        return {
+            "executions": int(found.group(1)) if found else 0,
+            "finds": len(finds),
+            "seconds": seconds,
+        }
+    finally:
+        shutil.rmtree(corpus, ignore_errors=True)
+
+
+def _keep(name: str, corpus: Path) -> None:
+    """Files that reached new code, small and large ones in turn, named by their content."""
+    files = sorted(
+        (p for p in corpus.iterdir() if not p.name.startswith("find-")),
+        key=lambda p: p.stat().st_size,
+    )
+    folder = CORPUS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    total = 0
+    while files:
+        for k in (0, -1)[: len(files)]:
+            data = files.pop(k).read_bytes()
+            if total + len(data) <= ROOM:
+                total += len(data)
+                (folder / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=30, help="for each reader")
+    parser.add_argument(
+        "--keep", action="store_true", help="write the corpus and benchmarks/results/fuzz.json"
+    )
+    parser.add_argument("--only", nargs="*", choices=sorted(READERS), help="these readers")
+    args = parser.parse_args()
+    instrument()
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    made: dict[str, Any] = {"commit": head.stdout.strip()[:12], "readers": {}}
+    if args.only and args.keep:
+        made["readers"] = json.loads(RESULT.read_text())["readers"]
+    rows = made["readers"]
+    for name in args.only or READERS:
+        rows[name] = row = run(name, args.seconds, args.keep)
+        print(
+            f"{name:20} {row['executions']:>9,} inputs in {row['seconds']} s, {row['finds']} finds",
+            flush=True,
+        )
+        if args.keep:
+            RESULT.write_text(json.dumps(made, indent=1) + "\n")
+    return 1 if any(row["finds"] for row in rows.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,420 @@
+"""The papers' items: numbers of hand-made cases, a run that goes on where it was, and a page that its numbers write."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import ctxmix_hf as cm
+from ctxmix_hf.auto import model_path
+from ctxmix_hf.cli import main
+from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError
+from ctxmix_hf.evaluation import attention_types, geometry, mixing
+from ctxmix_hf.evaluation.bench import Bench
+from ctxmix_hf.evaluation.context import Context
+from ctxmix_hf.evaluation.data import read_data
+from ctxmix_hf.evaluation.fitting import FOUR, PAPER, Fitting
+from ctxmix_hf.evaluation.identifiability import fit, hidden_tasks
+from ctxmix_hf.evaluation.mdl_probe import online_code
+from ctxmix_hf.evaluation.papers import ITEMS, PAPERS, page, reproduce, running
+from ctxmix_hf.evaluation.papers.cues import SETS, blimp_rows, cue_row
+from ctxmix_hf.evaluation.papers.desk import Desk, linzen_rows, mrpc_rows
+from ctxmix_hf.evaluation.papers.items import mean_row, resampled
+from ctxmix_hf.evaluation.scores import Asked, question_of
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+SCHEMA = {"paper", "item", "model", "data", "n", "rows", "version", "commit", "seconds"}
+
+
+# ---- hand-made cases ------------------------------------------------------------------------------------------------
+def test_attention_to_types_by_hand() -> None:
+    """Three tokens, one head: the first row looks at [SEP] alone, the others half and half."""
+    maps = torch.tensor([[[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]]])
+    found = attention_types.attention_to_types(maps, ["[CLS]", "other", "[SEP]"])
+    assert found["any", "[SEP]"] == pytest.approx([0.5])
+    assert found["[CLS]", "[SEP]"] == [1.0] and found["other", "[SEP]"] == [0.0]
+    assert sum(found["any", end][0] for end in ("[CLS]", "other", "[SEP]")) == pytest.approx(1)
+
+
+def test_null_dimension_is_what_the_rank_leaves() -> None:
+    values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 0.0]])  # 4 tokens, head of 2
+    assert int(attention_types.null_dimension(values)) == 2
+    assert int(attention_types.null_dimension(values[[0, 3]])) == 1  # twice the same direction
+
+
+def test_null_attention_is_the_rest_and_reaches_no_output(context: Callable[..., Context]) -> None:
+    table = attention_types.attention_types(context(3))
+    rows = {(r["part"], r["from"], r["to"], r["layer"]): r["attention"] for r in table}
+    for (part, start, end, layer), value in rows.items():
+        if part == "raw":
+            rest = rows["effective", start, end, layer] + rows["null", start, end, layer]
+            assert value == pytest.approx(rest, abs=1e-6)
+    assert all(r["dimension"] >= r["at_least"] for r in attention_types.null_space(context(3)))
+
+
+def test_mean_cosine_of_different_sentences_by_hand() -> None:
+    """Sums of unit vectors: sentence a has (1,0) twice, b has (0,1), c has (1,0)."""
+    made = geometry.Directions(
+        np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), np.array([2.0, 1, 1])
+    )
+    # pairs: a-b 2 x 0, a-c 2 x 1, b-c 1 x 0
+    assert made.mean_cosine() == pytest.approx(2 / 5)
+    assert np.isnan(made.mean_cosine(np.array([1, 1])))  # a sentence is no pair with itself
+
+
+def test_transformed_vectors_add_up_to_the_block(box: Bench) -> None:
+    ready, _ = box.prepare(read_data("agreement").kept[:1])
+    with torch.no_grad():
+        record = box.model(**box.inputs_of(ready), output_decomposition=True).decomposition
+    layer, n = record[2], len(ready[0].ids)
+    targets = torch.full((n,), 3)
+    total = geometry.transformed(layer, targets, torch.arange(n), 0).sum(dim=0)
+    whole = total + layer.parts("norm1").constant[0, 3]
+    assert whole == pytest.approx(layer.block.output[0, 3], abs=1e-4)
+
+
+def test_anisotropy_tells_outputs_from_transformed(context: Callable[..., Context]) -> None:
+    table = geometry.anisotropy(context(6))
+    assert set(table.column("vectors")) == {"outputs", "transformed"} and len(table) == 12
+    assert all(-1 <= v <= 1 for v in table.column("cosine"))
+
+
+def test_outlier_weights_by_hand() -> None:
+    first, second = np.ones(100), np.ones(100)
+    first[[3, 7, 9]], second[[3, 7, 9]] = (9.0, 8.0, 9.5), (-9.0, -8.0, -9.5)
+    assert geometry.outliers(first).tolist() == [3, 7, 9]
+    assert geometry.outliers(np.ones(5)).tolist() == []
+    made = geometry.NormWeights(first, second, geometry.outliers(first))
+    assert made.correlation == pytest.approx(-1)
+
+
+def test_norm_outliers_needs_no_data(context: Callable[..., Context]) -> None:
+    table = geometry.norm_outliers(context(1))
+    assert table.column("layer") == [1, 2, 3, 4, 5, 6] and set(table.column("n")) == {128}
+
+
+def test_neighbour_groups_by_hand() -> None:
+    maps = torch.zeros(2, 4, 4)
+    maps[0, 0, 1] = 0.6  # the first token from its right neighbour, layer 1
+    maps[1, 0, 3] = 0.3  # and from three places away, layer 2
+    found = mixing.neighbour_groups(maps)
+    # 1st: the outer tokens have one neighbour, the inner two: (0.6 + 0 + 0 + 0) / 4
+    assert found["1st"] == pytest.approx([0.15, 0.0])
+    assert found["3rd"] == pytest.approx([0.0, 0.15]) and "4th-5th" not in found
+    relative = mixing.relative_groups([{"m": {"groups": {"1st": [0.1, 0.3]}}}], "m")
+    assert relative["1st"] == pytest.approx([0.25, 0.75]), "each group sums to 1 over layers"
+
+
+def test_context_of_cls_needs_pairs(box: Bench) -> None:
+    single, _ = box.prepare(read_data("agreement").kept[:2])
+    with pytest.raises(InputError, match="no row is a pair"):
+        mixing.cls_context(Context(box, tuple(single), (), ["alti"], progress=False))
+    # the advice: data with two sentences in a row
+    encoder = cm.evaluation.bench.open_bench("ctxmix/agreement", None, "any", "", False)
+    pairs, _ = encoder.prepare(read_data([{"text": "The key is old.", "pair": "It is here."}]).kept)
+    table = mixing.cls_context(Context(encoder, tuple(pairs), (), ["alti"], progress=False))
+    assert table.column("place") == [-3, -2, -1, 0, 1, 2, 3] * 6
+    row = mixing.statistics(Context(encoder, tuple(pairs), (), ["alti"], progress=False))[0]["alti"]
+    border = pairs[0].pieces.index("[SEP]")
+    assert table.column("share")[3] == pytest.approx(row["row"][0][border])
+
+
+def test_code_lengths_of_labels_add_up() -> None:
+    x, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 2
+    code = online_code(x, y, 2)
+    assert sum(code.each) == pytest.approx(code.bits) and len(code.each) == 40
+
+
+# ---- what is explained ----------------------------------------------------------------------------------------------
+def test_the_true_class_and_its_logit(sentiment: Bench) -> None:
+    rows = [{"text": "A dull film.", "label": 1}, {"text": "A fine film.", "label": 1}]
+    ready, _ = sentiment.prepare(read_data(rows).kept)
+    config = sentiment.model.config
+    logits = torch.tensor([[2.0, -1.0], [-1.0, 3.0]])
+    true = question_of(logits, ready, config, Asked("true", "logit"))
+    assert true.class_index.tolist() == [1, 1] and true.score(logits).tolist() == [-1.0, 3.0]
+    assert question_of(logits, ready, config).class_index.tolist() == [0, 1]
+    made = Context(sentiment, tuple(ready), (), ["alti"], progress=False, asked=Asked("true"))
+    assert [s.right for s in made.scores] == [s.predicted == 1 for s in made.scores]
+    unlabelled, _ = sentiment.prepare(read_data(["A film."]).kept)
+    with pytest.raises(InputError, match="answer='predicted'"):
+        question_of(logits[:1], unlabelled, config, Asked("true"))
+    assert question_of(logits[:1], unlabelled, config, Asked("predicted")).class_index.tolist() == [
+        0
+    ]  # the advice
+
+
+@pytest.mark.parametrize("wrong", [{"answer": "best"}, {"of": "score"}])
+def test_wrong_answers_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="must be"):
+        cm.evaluate("faithfulness", limit=1, **wrong)  # type: ignore[arg-type]
+
+
+# ---- learning maps --------------------------------------------------------------------------------------------------
+def test_the_papers_fitting_is_appendix_b1() -> None:
+    assert (PAPER.folds, PAPER.bias, PAPER.hidden, PAPER.rate) == (10, False, 1000, 1e-4)
+    assert (PAPER.batch, PAPER.patience, PAPER.start, PAPER.maps) == (256, 20, "glorot", FOUR)
+    for wrong in ({"start": "zero"}, {"folds": 1}, {"fraction": 0.0}, {"maps": (("cubic", "l2"),)}):
+        with pytest.raises(OptionError, match="got"):
+            Fitting(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("start", ["ridge", "glorot"])
+def test_a_linear_map_is_found_without_bias(start: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, turn = torch.randn(200, 4, generator=draw), torch.randn(4, 4, generator=draw)
+    how = Fitting(bias=False, start=start, rate=1e-2, epochs=400, patience=20)
+    made = fit("linear", "l2", x, x @ turn, (x, x @ turn), 0, how)
+    assert [name for name, _ in made.named_parameters()] == ["weight"]
+    assert made(x).detach() == pytest.approx(x @ turn, abs=0.15)
+
+
+def test_hidden_tokens_are_recovered_layer_by_layer(context: Callable[..., Context]) -> None:
+    tasks = hidden_tasks(context(4))
+    assert {t.source - t.target for t in tasks} == {1}, (
+        "e^(l-1) from e^l (Brunner et al. 2020, B.4)"
+    )
+    assert {(t.kind, t.distance) for t in tasks} == {
+        ("naive", "cosine"),
+        ("naive", "l2"),
+        ("linear", "cosine"),
+    }
+
+
+# ---- corpora in their authors' form ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("uid", "good", "bad", "cue", "number"),
+    [
+        ("ana", "Many women hate themselves.", "Many women hate itself.", "women", "plural"),
+        ("ana", "Jo hasn't hurt herself.", "Jo hasn't hurt themselves.", "Jo", "singular"),
+        ("dna", "Jo sees these art halls.", "Jo sees this art halls.", "halls", "plural"),
+        ("dnaa", "Jo hires this sad cook.", "Jo hires these sad cook.", "cook", "singular"),
+        ("darn", "A son of men hasn't left.", "A son of men haven't left.", "son", "singular"),
+        ("rpsv", "Most cats like Jo.", "Most cats likes Jo.", "cats", "plural"),
+    ],
+)
+def test_cues_by_rule(uid: str, good: str, bad: str, cue: str, number: str) -> None:
+    uid = next(long for long, short in SETS.items() if short == uid)
+    row = cue_row({"UID": uid, "sentence_good": good, "sentence_bad": bad})
+    assert row is not None and [row["words"][i] for i in row["cue_indices"]] == [cue]
+    assert row["label"] == number and row["words"][row["target_index"]] == row["good_word"]
+    assert cue_row({"UID": "passive_1", "sentence_good": good, "sentence_bad": bad}) is None
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the corpora are not beside this checkout")
+def test_cues_are_those_of_the_annotated_file() -> None:
+    text = (SHARED / "blimp_number_agreement_cues.jsonl").read_text(encoding="utf-8")
+    theirs = [json.loads(line) for line in text.splitlines()]
+    ours = {(r["uid"], *r["words"]): r for r in blimp_rows(SHARED / "blimp")}
+    for row in theirs:
+        made = ours[(row["uid"], *row["words"])]
+        assert (made["cue_indices"], made["label"]) == (row["cue_indices"], row["label"])
+
+
+def test_published_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.text").write_text("the old keys are here . <eos>\n")
+    with pytest.raises(InputError, match="two files"):
+        linzen_rows(tmp_path / "a.text")
+    (tmp_path / "a.gold").write_text("3\tare\tis\t0\n")
+    (row,) = linzen_rows(tmp_path / "a.text")
+    assert (
+        row["words"][row["target_index"]] == row["good_word"] == "are" and row["bad_word"] == "is"
+    )
+    pair = '1\t2\t3\tHe said "no.\tHe said no.\n'
+    (tmp_path / "m.txt").write_text(f"﻿Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n{pair}")
+    assert mrpc_rows(tmp_path / "m.txt") == [
+        {"text": 'He said "no.', "pair": "He said no.", "label": "1"}
+    ]
+    with pytest.raises(InputError, match="BLiMP's own files"):
+        blimp_rows(tmp_path)
+    assert Desk(data={"mrpc": tmp_path / "m.txt"}).samples("mrpc").kept[0].second is not None
+
+
+# ---- intervals ------------------------------------------------------------------------------------------------------
+def test_intervals_hold_the_mean_and_shrink() -> None:
+    few, many = mean_row("a", [0.0, 1.0] * 5), mean_row("a", [0.0, 1.0] * 500)
+    assert few.low < few.ours == 0.5 < few.high and many.high - many.low < few.high - few.low
+    middle = resampled("m", [1.0, 2.0, 9.0], lambda some: float(np.median(some)))
+    assert middle.ours == 2.0 and middle.low <= 2.0 <= middle.high
+    assert mean_row("nan", [float("nan")]).to_dict()["ours"] is None
+
+
+# ---- the run --------------------------------------------------------------------------------------------------------
+def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"papers": "globenc", "limit": 4, "progress": False}
+    first = reproduce(tmp_path, items=["Table 1"], **asked)
+    (entry,) = first.entries
+    assert set(entry) == SCHEMA and entry["n"] == 4 and entry["model"] == "ctxmix/sentiment"
+    assert entry["rows"][0]["name"] == "W" and entry["rows"][0]["paper"] == -0.11
+    assert all(row["low"] <= row["ours"] <= row["high"] for row in entry["rows"])
+    assert json.loads((tmp_path / "papers.json").read_text()) == [entry]
+
+    def never(desk: Desk) -> None:
+        raise AssertionError("computed again")
+
+    key = "modarressi2022-table_1-sst2"
+    monkeypatch.setitem(running.ITEMS, key, replaced(key, never))
+    assert reproduce(tmp_path, items=["Table 1"], **asked).entries == (entry,)
+    with pytest.raises(AssertionError, match="again"):
+        reproduce(tmp_path, items=["Table 1"], **{**asked, "limit": 5})
+    next(tmp_path.glob("modarressi*")).write_text("[")
+    with pytest.raises(StoreError, match="move it away"):
+        reproduce(tmp_path, items=["Table 1"], **asked)
+
+
+def replaced(key: str, compute: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(ITEMS[key], compute=compute)
+
+
+def test_what_cannot_be_had_is_said_and_the_rest_is_made(tmp_path: Path) -> None:
+    asked = ["Figure 5", "Figure 7"]
+    report = reproduce(tmp_path, ["globenc", "alti"], items=asked, limit=2, progress=False)
+    assert [e["item"] for e in report.entries] == ["Figure 5"]
+    assert "--classifier" in report.left_out["ferrando2022, Figure 7 (sst2)"]
+    assert "Left out" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"papers": "glob"}, UnknownNameError, "globenc"),
+        ({"items": ["Table 9"]}, UnknownNameError, "Table 1"),
+        ({"limit": 0}, OptionError, "at least 1"),
+        ({"data": {"cola": "x.tsv"}}, OptionError, "sst2, blimp, linzen, mrpc"),
+    ],
+)
+def test_wrong_requests(tmp_path: Path, options: Any, error: type, said: str) -> None:
+    with pytest.raises(error, match=said):
+        reproduce(tmp_path / "out", **options)
+
+
+def test_the_command_reads_data_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nA fine film .\t1\nA dull , empty film .\t0\n")
+    out = str(tmp_path / "out")
+    words = ["papers", "--paper", "globenc", "--item", "Table 1", "--out", out, "--json", "--data"]
+    assert main([*words, str(tmp_path / "dev.tsv")]) == 2
+    assert "sst2=dev.tsv" in capsys.readouterr().err
+    assert main([*words, f"sst2={tmp_path / 'dev.tsv'}"]) == 0  # the advice
+    (made,) = json.loads(capsys.readouterr().out)
+    assert (made["data"], made["n"]) == ("sst2: dev.tsv", 2)
+
+
+def test_two_classifiers_are_compared(tmp_path: Path, sentiment: Bench) -> None:
+    """The same weights under another name: what they agree on they explain alike."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        model_path("ctxmix/sentiment")
+    ).eval()
+    model.config._name_or_path = "another"
+    given = (model, sentiment.tokenizer)
+    report = reproduce(
+        tmp_path, "alti", items=["Figure 7"], classifier=given, limit=3, progress=False
+    )
+    (made,) = report.entries  # the advice was followed: a classifier was given
+    assert made["n"] == 3 and [r["ours"] for r in made["rows"]] == pytest.approx([1.0] * 6)
+
+
+def test_every_paper_has_items_under_its_own_numbers() -> None:
+    assert {one.paper for one in ITEMS.values()} == set(PAPERS.values())
+    for one in ITEMS.values():
+        assert one.number.split()[0] in ("Table", "Figure", "Section") and one.about
+
+
+SLOWEST = {"Figure 3a", "Figure 3b", "Figure 4a", "Figure 18b"}  # one HTA pass for all four
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_item_runs_offline_on_the_bundled_models(paper: str, tmp_path: Path) -> None:
+    items = [
+        o.number for o in ITEMS.values() if o.paper == PAPERS[paper] and o.number not in SLOWEST
+    ]
+    report = reproduce(tmp_path, paper, items=items, limit=6, progress=False)
+    assert {e["item"] for e in report.entries} | {"Figure 7"} >= set(items)
+    for entry in report.entries:
+        assert entry["rows"] and set(entry) == SCHEMA
+        assert all(set(row) == {"name", "ours", "low", "high", "paper"} for row in entry["rows"])
+        assert page.section(entry)
+
+
+@pytest.mark.slow
+def test_hidden_token_attribution_items(tmp_path: Path) -> None:
+    rows = [
+        {"text": "The key is old.", "pair": "It is."},
+        {"text": "Keys fit.", "pair": "They do."},
+    ]
+    items = sorted(SLOWEST)
+    report = reproduce(tmp_path, "brunner", items=items, data={"mrpc": rows}, progress=False)
+    made = {e["item"]: e for e in report.entries}
+    assert set(made) == set(items) and made["Figure 18b"]["n"] == 2
+    by_group: dict[str, float] = {}
+    for row in made["Figure 4a"]["rows"]:
+        group = row["name"].split(",")[0]
+        by_group[group] = by_group.get(group, 0.0) + row["ours"]
+    assert list(by_group.values()) == pytest.approx([1.0] * len(by_group), abs=1e-3)
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+def entry(**changed: Any) -> dict[str, Any]:
+    numbers = {"Attn Rollout": (0.1, 0.23), "Norm Rollout": (0.2, 0.29), "ALTI": (0.5, 0.54)}
+    rows = [
+        {"name": n, "ours": ours, "low": ours - 0.1, "high": ours + 0.1, "paper": paper}
+        for n, (ours, paper) in numbers.items()
+    ]
+    made = {"paper": "ferrando2022", "item": "Table 2", "model": "m", "data": "sst2: x", "n": 9}
+    return {**made, "rows": rows, "version": "0", "commit": None, "seconds": 1.0, **changed}
+
+
+def test_agreement_is_computed_from_the_numbers() -> None:
+    assert page.compared(entry()) == (2, 3, pytest.approx(1.0))
+    said = " ".join(page.judged(entry()))
+    assert "2 of 3 within 0.10" in said and "Spearman 1.00 over 3 rows, which agrees" in said
+    assert "most faithful of the three. **Holds.**" in said
+    turned = entry()
+    turned["rows"][2]["ours"] = -0.4
+    said = " ".join(page.judged(turned))
+    assert "does not agree" in said and "**Does not hold.**" in said
+    lost = entry(rows=turned["rows"][:1])
+    assert "**Cannot be told here.**" in " ".join(page.judged(lost))
+    assert "| ALTI | 0.50 | [0.40, 0.60] | 0.54 |" in page.section(entry())
+
+
+def test_one_number_of_two_corpora_is_told_apart() -> None:
+    assert "sentiment" in page._item(entry()).about
+    assert "agreement" in page._item(entry(data="linzen: y")).about
+
+
+def test_layers_stand_side_by_side() -> None:
+    rows = [
+        {"name": f"raw, layer {i}", "ours": i / 10, "low": None, "high": None, "paper": 0.69}
+        for i in (1, 2)
+    ]
+    made = page.section(entry(paper="abnar2020", item="Table 1", data="linzen: x", rows=rows))
+    assert "| layer | 1 | 2 |" in made and "| *raw, paper* | 0.69 | 0.69 |" in made
+
+
+def test_the_committed_page_is_written_by_its_numbers() -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import papers
+    finally:
+        sys.path.pop(0)
+    assert papers.PAGE.read_text(encoding="utf-8") == papers.text(), "run python scripts/papers.py"
+
+
+def test_the_committed_results_are_whole() -> None:
+    held = json.loads((ROOT / "benchmarks/results/papers.json").read_text(encoding="utf-8"))
+    assert {e["paper"] for e in held} == set(PAPERS.values())
+    for made in held:
+        assert set(made) == SCHEMA and isinstance(made["n"], int) and made["n"] > 0
+        assert page._item(made).about

@@ -1,0 +1,152 @@
+"""One state, one picture: the page never shows the answer to another question than its fields ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.space.conftest import KEYS, Server
+
+pytestmark = pytest.mark.browser
+NEW = "The boys near the school [MASK] tired."
+MAIN = "#map-main canvas"
+
+
+def idle(page: Any, text: str, timeout: float = 40000) -> None:
+    """Until the map is that of the text, and says that it is."""
+    page.page.wait_for_function(
+        "(text) => { const c = document.querySelector('#map-main canvas'); return c && c.dataset.text === text && "
+        "c.getAttribute('aria-busy') === 'false'; }",
+        arg=text,
+        timeout=timeout,
+    )
+
+
+def test_the_canvas_says_what_it_shows(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    canvas = page.page.locator("canvas:visible").first
+    shown = {
+        name: canvas.get_attribute(f"data-{name}") for name in ("text", "model", "method", "layer")
+    }
+    assert shown == {"text": KEYS, "model": "ctxmix/agreement", "method": "alti", "layer": "6"}
+    assert page.page.locator("textarea").first.input_value() == KEYS
+    box = canvas.bounding_box()
+    assert box["y"] + 200 < 900  # the map is on the first screen
+    page.page.locator("textarea").first.fill(NEW)
+    page.page.wait_for_selector(f"{MAIN}[aria-busy=true]")  # typed, not yet asked for
+    assert page.page.locator("#map-main .cmx-pending").count() == 0
+    page.page.locator("textarea").first.press("Enter")
+    idle(page, NEW)
+    page.page.locator("#map-main input[data-key=layer]").fill("2")
+    assert canvas.get_attribute("data-layer") == "2"
+    assert page.errors == []
+    page.page.reload()
+    idle(page, NEW)
+    assert canvas.get_attribute("data-layer") == "2"
+    page.page.go_back()
+    idle(page, KEYS)
+    assert page.page.locator("textarea").first.input_value() == KEYS
+    page.errors.clear()  # gradio's own stream complains when its page is left
+
+
+def test_a_slow_map_does_not_overwrite_the_example_clicked_after_it(visit: Any) -> None:
+    """The first request is held back on its way, so that its answer is the last to come."""
+    page = visit()
+    idle(page, KEYS)
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.page.route("**/queue/join*", hold)
+    page.ask(NEW)
+    page.page.wait_for_selector("#map-main .cmx-pending")
+    page.page.get_by_role("button", name="Anaphora").click()
+    idle(page, "Many girls insulted [MASK].")
+    held[0].continue_()
+    page.page.wait_for_function("window.ctxmixSpace.dropped >= 1", timeout=60000)
+    idle(page, "Many girls insulted [MASK].")
+    assert page.page.input_value("#text textarea") == "Many girls insulted [MASK]."
+    assert page.page.get_attribute("#prediction", "data-text") == "Many girls insulted [MASK]."
+    page.page.unroute("**/queue/join*")
+
+
+def test_answers_in_the_wrong_order(visit: Any) -> None:
+    """The second answer first: the first one, when it comes, is dropped."""
+    page = visit()
+    idle(page, KEYS)
+    texts = page.page.evaluate(
+        """() => {
+        const s = window.ctxmixSpace, host = document.querySelector('#map-main .ctxmix-host'), p = s.widgets.main.p;
+        const [one, two] = ['one', 'two'].map((text) => s.ask('main', p.query.model, 'alti', text));
+        const answer = (serial, text) => {
+          s.show(host, 'main', {...p, serial, text, query: {...p.query, text}});
+          return host.querySelector('canvas').dataset.text;
+        };
+        return [answer(two, 'two'), answer(one, 'one')]; }"""
+    )
+    assert texts == ["two", "two"]
+
+
+def test_the_prediction_is_that_of_the_map(visit: Any) -> None:
+    """Opening the list of methods and leaving it with Escape asks for nothing else."""
+    page = visit()
+    idle(page, KEYS)
+    page.ask(NEW)
+    page.page.click("#method input")
+    page.page.keyboard.press("Escape")
+    idle(page, NEW)
+    assert page.page.get_attribute("#prediction", "data-text") == NEW
+
+
+def test_a_refused_model_dims_the_other_ones_map(visit: Any, server: Server) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.fill("#model input", server.unsupported)
+    page.page.keyboard.press("Enter")
+    page.page.wait_for_selector("#message .ctxmix-error >> text=has no softmax attention")
+    page.page.wait_for_selector("#map-main .cmx-stale:not(.cmx-pending)")
+    assert page.page.get_attribute(MAIN, "aria-busy") == "true"
+    assert page.page.get_attribute(MAIN, "data-model") == "ctxmix/agreement"
+
+
+def test_a_long_run_can_be_stopped(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.evaluate(
+        "window.ctxmixSpace.ask('main', 'ctxmix/agreement', 'alti', 'never answered')"
+    )
+    page.page.wait_for_selector("#pending:not([hidden]) >> text=Computing")
+    page.page.click("#pending button")
+    page.page.wait_for_selector("#pending", state="hidden")
+    idle(page, KEYS)  # the fields still say what the map shows
+
+
+def test_a_text_of_unknown_words(visit: Any) -> None:
+    """Without the special tokens there is still something to see, and unknown words are marked."""
+    page = visit()
+    idle(page, KEYS)
+    page.ask("漢字 שלום")
+    idle(page, "漢字 שלום")
+    page.page.click("#map-main button[aria-expanded]")
+    page.page.uncheck("#map-main input[data-key=specials]")
+    assert page.js("w.groups.length") >= 2
+    assert page.page.locator("#map-main .cmx-unknown").count() >= 2
+    assert "the model saw [UNK]" in page.page.text_content("#map-main .cmx-note")
+    page.page.evaluate(
+        """() => { const w = document.querySelector('#map-main .cmx').ctxmix;
+        w.model.p.special = w.model.p.special.map(() => true); w.set({specials: 0}); }"""
+    )
+    assert page.js("w.groups.length") >= 2  # nothing but special tokens: they are shown
+
+
+def test_whoever_serves_the_page_gets_its_styles_and_scripts() -> None:
+    from ctxmix_hf.demo import build
+
+    config = str(build().get_config_file())
+    assert "ctxmixSpace" in config and ".cmx-stage" in config

@@ -1,0 +1,62 @@
+"""What is imported is declared, and every declared range has a tested end: docs/versions.md says so."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+CORE = PROJECT.partition("\ndependencies = [")[2].partition("]")[0]
+EXTRAS = PROJECT.partition("[project.optional-dependencies]")[2].partition("[project.scripts]")[0]
+NAMES = {"huggingface_hub": "huggingface-hub"}
+
+
+def imported(top_level: bool) -> dict[str, str]:
+    """Third-party modules of the package -> a file that imports them; with `top_level` only what no
+    function or `try` guards.
+    """
+    found: dict[str, str] = {}
+    for path in (ROOT / "ctxmix_hf").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body if top_level else ast.walk(tree):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            )
+            found |= {name.split(".")[0]: str(path.relative_to(ROOT)) for name in names}
+    return {
+        name: at
+        for name, at in found.items()
+        if name and name != "ctxmix_hf" and name not in sys.stdlib_module_names
+    }
+
+
+def test_what_the_core_imports_is_declared() -> None:
+    """Not left to what another package happens to bring."""
+    declared = set(re.findall(r'"([\w-]+)', CORE))
+    for name, path in imported(top_level=True).items():
+        if path.startswith("ctxmix_hf/demo/"):
+            continue  # the extra [demo]
+        assert NAMES.get(name, name) in declared, (
+            f"{path} imports {name}, which pyproject.toml does not declare"
+        )
+
+
+def test_every_range_has_a_tested_end() -> None:
+    """The policy in the place of upper bounds: CI runs the versions of constraints.txt, so each
+    declared package stands there.
+    """
+    pinned = set(
+        re.findall(
+            r"^([\w-]+)==",
+            (ROOT / "constraints.txt").read_text().replace("_", "-"),
+            flags=re.MULTILINE,
+        )
+    )
+    runtime = EXTRAS.partition("\ndocs =")[0] + CORE
+    asked = set(re.findall(r'"([\w-]+)(?:\[[\w,]+\])?>=', runtime))
+    assert asked and asked <= pinned, f"not pinned in constraints.txt: {sorted(asked - pinned)}"
+    assert "tested with" in (ROOT / "docs" / "versions.md").read_text()

@@ -1,0 +1,151 @@
+"""Short versions of the long runs (their committed results carry the commit), and processes beside threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import ctxmix_hf as cm
+from tests.alone import alone
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("hardening")
+@pytest.mark.parametrize(
+    "words",
+    [
+        [
+            "benchmarks/load.py",
+            "--requests",
+            "5",
+        ],  # no ordinary request fails or starves, nothing abandoned is computed
+        ["benchmarks/soak.py", "--calls", "300"],
+        ["scripts/attacks.py", "--short"],
+    ],
+    ids=["load", "soak", "attacks"],
+)
+def test_short(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", ["load", "soak"])
+def test_committed_results_say_which_commit_made_them(name: str) -> None:
+    made = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    assert len(made["commit"].split()[0]) == 12
+    if name == "soak":
+        assert (
+            made["calls"] >= 2000
+            and max(made["megabytes_per_call_in_the_last_half"].values()) <= made["flat_below"]
+        )
+    else:
+        assert not made["failed"] and made["abandoned_and_computed"] == 0
+
+
+def test_the_table_of_attacks_says_which_commit_made_it() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    rows = [
+        line.split(" | ")
+        for line in text.splitlines()
+        if line.startswith("| ") and not line.startswith("| attack")
+    ]
+    assert "\nCommit " in text and len(rows) > 10
+    assert all(row[2].strip() == "0" for row in rows), "an attack got through"
+
+
+LOADER = """
+import warnings; warnings.simplefilter("ignore")
+import sys, threading, torch, ctxmix_hf as cm
+from torch.utils.data import DataLoader, Dataset
+
+class Maps(Dataset):
+    def __init__(self, model): self.model = model
+    def __len__(self): return 4
+    def __getitem__(self, n):
+        torch.set_num_threads(1)
+        return self.model(input_ids=torch.full((1, 5), 10 + n), output_context_mixing=["alti"]).context_mixing["alti"].layers[0].detach()
+
+if __name__ == "__main__":
+    model, _ = cm.load_default()
+    expected = [Maps(model)[n] for n in range(4)]
+    thread = threading.Thread(target=Maps(model).__getitem__, args=(0,)); thread.start(); thread.join()
+    loader = DataLoader(Maps(model), batch_size=None, num_workers=2, multiprocessing_context=sys.argv[1], timeout=100)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(expected, loader, strict=True))
+    print("same")
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("way", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+def test_dataloader_workers_compute_the_same_maps(way: str, tmp_path: Path) -> None:
+    """After threads have run. Spawned, the model goes along by pickling; forked, as torch's default
+    is on Linux, each worker computes with one thread.
+    """
+    (tmp_path / "loader.py").write_text(LOADER)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, str(tmp_path / "loader.py"), way]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == "same", done.stderr[-2000:]
+
+
+def forks_among_threads(count: int) -> None:
+    """Threads use a model, the process forks under them, and the child computes a map too."""
+    torch.set_num_threads(2)  # torch's own threads are what a child waits for
+    model, tokenizer = cm.load_default()
+    explain = partial(cm.explain, model, "The keys [MASK] old.", "alti", tokenizer=tokenizer)
+    expected, over = explain().layers, threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            explain()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    outcomes = []
+    for number in range(count):
+        time.sleep(0.03 * number)
+        child = os.fork()
+        if not child:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                same = torch.allclose(explain().layers, expected, atol=1e-6)
+            told = any("forked" in str(warning.message) for warning in said)
+            os._exit(0 if same and told else 3)
+        until, status = time.monotonic() + 60, None
+        while status is None and time.monotonic() < until:
+            done, code = os.waitpid(child, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if done else None
+            time.sleep(0.01)
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        outcomes.append(status)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [0] * count, f"exit codes of the children (None: hung): {outcomes}"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_process_forked_among_threads_computes_the_same_map() -> None:
+    alone(forks_among_threads, 2, seconds=200)

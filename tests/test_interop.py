@@ -1,0 +1,129 @@
+"""Other people's objects, with the real packages: what goes out is what they draw, what comes in is understood.
+
+The packages are the extra `interop` (and bertviz, inseq); what is not installed is skipped by name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ctxmix_hf as cm
+from ctxmix_hf.errors import InputError, MissingDependencyError
+
+TEXT = "The keys to the cabinet [MASK] on the table."
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the other packages
+
+
+@pytest.fixture(scope="module")
+def box() -> Any:
+    return cm.load_default()
+
+
+@pytest.fixture(scope="module")
+def made(box: Any) -> Any:
+    return cm.explain(box[0], TEXT, "alti", tokenizer=box[1])
+
+
+@pytest.fixture(scope="module")
+def account(box: Any) -> Any:
+    return cm.ledger(box[0], TEXT, class_index="are", foil="is", tokenizer=box[1])
+
+
+def need(package: str) -> Any:
+    return pytest.importorskip(package, reason=f"{package} is not installed (extra interop)")
+
+
+def test_polars_frame_is_the_pandas_frame(made: Any, account: Any) -> None:
+    need("polars")
+    for result in (made, made.attribution("[MASK]"), account):
+        ours, theirs = result.to_polars(), result.to_pandas()
+        assert ours.columns == list(theirs.columns) and ours.height == len(theirs)
+        last = theirs.columns[-1]
+        numbers = [(x, y) for x, y in zip(ours[last].to_list(), theirs[last].tolist(), strict=True)]
+        assert all(x == y or x is None or x != x for x, y in numbers)
+
+
+def test_shap_explanation_adds_up(account: Any, made: Any) -> None:
+    shap = need("shap")
+    words = account.words()
+    got = words.to_shap()
+    assert isinstance(got, shap.Explanation)
+    assert got.base_values + got.values.sum() == pytest.approx(float(account.value), rel=1e-5)
+    assert list(got.data) == words.tokens[0].shown()
+    row = made.attribution("[MASK]").to_shap()
+    assert row.values.sum() == pytest.approx(1, abs=1e-5)
+    html = shap.plots.text(got, display=False)
+    assert "cabinet" in html and "keys" in html
+
+
+def test_captum_draws_the_record(account: Any) -> None:
+    need("captum")
+    need("IPython")
+    from captum.attr import visualization
+
+    row = account.words().attribution
+    record = row.to_captum()
+    assert float(record.word_attributions.abs().max()) == pytest.approx(1)
+    assert record.attr_score == pytest.approx(float(row.scores.sum()), rel=1e-5)
+    page = visualization.visualize_text([record]).data
+    assert all(word in page for word in ("keys", "cabinet", "are minus is"))
+
+
+def test_spacy_documents_and_spans(box: Any) -> None:
+    spacy = need("spacy")
+    model, tokenizer = box
+    doc = spacy.blank("en")("The keys to the cabinet sleep.")
+    made = cm.explain(model, doc, "alti", tokenizer=tokenizer)
+    plain = cm.explain(model, doc.text, "alti", tokenizer=tokenizer)
+    assert np.array_equal(made.input, plain.input)
+    span, token = doc[1:3], doc[4]
+    row, both = made.attribution(span), plain.attribution(["keys", "to"])
+    assert row.target == "keys to" and np.allclose(row.scores, both.scores)
+    assert np.array_equal(made.attribution(token).scores, plain.attribution("cabinet").scores)
+    with pytest.raises(InputError, match="name the word itself"):
+        made.words().attribution(token)
+    pair = cm.explain(model, [doc, spacy.blank("en")("A dog runs.")], "alti", tokenizer=tokenizer)
+    assert len(pair) == 2
+    with pytest.raises(InputError, match="belongs to another text"):
+        made.attribution(spacy.blank("en")("Another text.")[0:1])
+    with pytest.raises(InputError, match="empty"):
+        cm.explain(model, spacy.blank("en")(""), "alti", tokenizer=tokenizer)
+
+
+def test_bertviz_draws_the_map(made: Any) -> None:
+    bertviz = need("bertviz")
+    page = bertviz.head_view(**made.to_bertviz(), html_action="return").data
+    drawn, _ = json.JSONDecoder().raw_decode(page, page.index('"attn": ') + len('"attn": '))
+    assert np.allclose(np.array(drawn)[:, 0], made.layers[0], atol=1e-6)
+
+
+def test_inseq_holds_the_map(made: Any) -> None:
+    need("inseq")
+    out = made.to_inseq()
+    held = out.sequence_attributions[0]
+    assert np.allclose(held.source_attributions.numpy().T, made.input[0, -1])
+    assert [token.token for token in held.source] == list(made.tokens[0].pieces)
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("polars", lambda made: made.to_polars()),
+        ("shap", lambda made: made.attribution(1).to_shap()),
+        ("captum", lambda made: made.attribution(1).to_captum()),
+    ],
+)
+def test_a_missing_package_is_named(
+    package: str, call: Any, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependencyError, match=rf"needs {package}.*ctxmix-hf\[interop\]"):
+        call(made)

@@ -1,0 +1,146 @@
+"""What surrounds the code: addresses in one place, llms.txt and links up to date, guides that are true."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ctxmix_hf.addresses import PROJECT_URLS, REPOSITORY
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_address_is_written_once() -> None:
+    """A file that repeats it would be forgotten when it changes."""
+    assert all(url.startswith(REPOSITORY) for url in PROJECT_URLS.values())
+    name = REPOSITORY.partition("://")[2]
+    asked = [
+        "git",
+        "grep",
+        "-lF",
+        "--untracked",
+        name,
+        ":!*.ipynb",
+    ]  # an executed notebook shows a card
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode > 1:
+        pytest.skip("not a git checkout")
+    assert done.stdout.split() == ["ctxmix_hf/addresses.py"]
+
+
+def test_cards_name_the_address() -> None:
+    from ctxmix_hf.hub.cards import space_card
+
+    assert f"({REPOSITORY})" in space_card()
+
+
+def test_llms_txt_is_up_to_date() -> None:
+    made = script("llms").text()
+    assert (ROOT / "llms.txt").read_text(encoding="utf-8") == made, "run python scripts/llms.py"
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert len(re.findall(r"\w+\.md", nav)) == made.count("](docs/")
+
+
+def test_there_are_no_dead_links() -> None:
+    assert script("links").dead() == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A heading, twice\n")
+    (tmp_path / "page.md").write_text(
+        "[a](there.md) [b](there.md#a-heading-twice) [c](gone.md) [d](there.md#gone)\n"
+        "[e](docs/methods/alti.md) [f](docs/methods/alty.md) `[g](code.md)`\n```\n[h](code.md)\n```\n"
+        "[i](https://example.org/gone) ![j](gone.png)\n"
+    )
+    found = [line.partition(": ")[2] for line in script("links").dead(tmp_path)]
+    assert found == ["gone.md", "there.md#gone", "docs/methods/alty.md", "gone.png"]
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "CONTRIBUTING.md"])
+def test_guides_name_what_exists(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    paths = re.findall(r"(?<![\w/])((?:scripts|tests|ctxmix_hf|docs)/[\w/]+\.(?:py|sh|md))", text)
+    assert len(paths) > 4
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_agents_commands_collect_tests() -> None:
+    """The two lines that run one thing find something to run."""
+    text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    for path, name in re.findall(r'pytest (tests/\S+) -k "?(\w+)', text):
+        assert (ROOT / path).exists() and name
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "--collect-only", "-q", path, "-k", name],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout[-500:]
+
+
+def test_issue_templates_are_forms() -> None:
+    folder = ROOT / ".github" / "ISSUE_TEMPLATE"
+    forms = [path for path in sorted(folder.glob("*.yml")) if path.stem != "config"]
+    assert {path.stem for path in forms} == {"bug", "model", "method"}
+    for path in forms:
+        form = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert form["name"] and form["description"] and form["body"]
+        ids = [part["id"] for part in form["body"]]
+        assert len(ids) == len(set(ids))
+        assert all(part["type"] in ("textarea", "input") for part in form["body"])
+        assert any(part.get("validations", {}).get("required") for part in form["body"])
+
+
+def test_readme_shows_five_ways_in() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition("## Five ways in")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?!from|---)(.+?) \| (.+) \|$", table, flags=re.MULTILINE)
+    assert [row[0] for row in rows] == [
+        "Python",
+        "a notebook",
+        "a terminal",
+        "a page",
+        "an assistant",
+    ]
+    assert text[: text.index("## Five ways in")].count("\n") < 40
+    assert 'pip install ".[flow,plot]"' in text[:1000]
+
+
+def test_setup_says_what_it_does(tmp_path: Path) -> None:
+    """With a python3 and pip that do nothing: the steps are announced, and the second run is silent."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("scripts/setup.sh", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"))
+    fake = tmp_path / "bin" / "python3"
+    fake.parent.mkdir()
+    fake.write_text(
+        "#!/bin/sh\nmkdir -p .venv/bin\nprintf '#!/bin/sh\\n' > .venv/bin/pip\nchmod +x .venv/bin/pip\n"
+    )
+    fake.chmod(0o755)
+    env = {"PATH": f"{fake.parent}:/usr/bin:/bin"}
+    runs = [
+        subprocess.run(
+            ["bash", "scripts/setup.sh"], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        for _ in range(2)
+    ]
+    assert [done.returncode for done in runs] == [0, 0]
+    assert [line[:3] for line in runs[0].stdout.splitlines()] == ["1/3", "2/3", "3/3", "rea"]
+    assert runs[1].stdout == ""
