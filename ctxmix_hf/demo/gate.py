@@ -2,7 +2,8 @@
 
 A visitor's request is computed in a worker process (`worker.py`), never in the server. Before that
 it waits for its turn: visitors who have used little time lately go first, none holds all the
-workers, each may have a few requests at a time. A request nobody listens to any more is not
+workers, each may have a few requests at a time. Who has used much is computed in the slow lane, a
+worker that leaves the processor to everybody else. A request nobody listens to any more is not
 computed; one that overruns its time is stopped, and killed if it does not stop.
 """
 
@@ -36,6 +37,7 @@ LOST = 2.0  # seconds a client that listened may be away
 GRACE = 2.0  # seconds a stopped request has to end by itself
 HEAVY = 10.0  # seconds of computing lately, from which on a visitor leaves a worker to the others
 HALF = 30.0  # seconds after which half of it is forgotten
+NICE = 10  # by how much the slow lane yields: a tenth of the processor where others want it
 START = 120.0  # seconds a worker may take to start
 WAIT = 180.0  # seconds a request may wait for its turn
 
@@ -105,7 +107,8 @@ class Worker:
     Requests, greetings and whoever hands out turns do that from several threads: one at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slow: bool = False) -> None:
+        self.slow = slow  # yields the processor to whatever else runs here
         self.process: subprocess.Popen[bytes] | None = None
         self.folder: str | None = None
         self.closed = False
@@ -132,6 +135,7 @@ class Worker:
                 SETTINGS.process_megabytes,
                 SETTINGS.answer_megabytes * 1_000_000,
                 cores,
+                NICE if self.slow else 0,
             )
             # where paths are not allowed it stands in an empty folder, so that no name is a relative path there
             self.folder = folder = (
@@ -249,7 +253,7 @@ class Gate:
     """Turns and workers. `computed` counts what was begun per visitor, `dropped` what nobody waited for any more."""
 
     def __init__(self, size: int) -> None:
-        self.workers = [Worker() for _ in range(size)]
+        self.workers = [Worker(slow=0 < number == size - 1) for number in range(size)]
         self.waiting: list[Task] = []
         self.running: list[Task] = []
         self.computed, self.dropped = Counter[str](), 0
@@ -363,6 +367,7 @@ class Gate:
                 if self.spent(who) > HEAVY
             }
             full = sum(task.visitor in heavy for task in self.running) >= most
+            lane = [worker for worker in free if worker.slow or most >= len(self.workers)]
             begun = {
                 key for task in self.running for key in task.keys[:1]
             }  # one page gets its answers in the order it asked
@@ -372,7 +377,7 @@ class Gate:
                 for task in self.waiting
                 if LISTENERS.here(task.keys)
                 and runs[task.visitor] < most
-                and not (full and task.visitor in heavy)
+                and not (task.visitor in heavy and (full or not lane))
                 and not begun.intersection(task.keys[:1])
                 and all(first[key] is task for key in task.keys[:1])
             ]
@@ -387,7 +392,10 @@ class Gate:
                     task.asked,
                 ),
             )
-            task.worker = max(free, key=lambda worker: len(worker.names & task.names))
+            task.worker = max(
+                lane if task.visitor in heavy else free,
+                key=lambda worker: (len(worker.names & task.names), not worker.slow),
+            )
             task.begun = time.monotonic()
             self.waiting.remove(task)
             self.running.append(task)

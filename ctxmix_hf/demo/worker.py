@@ -82,8 +82,9 @@ def answer(task: bytes, most: int) -> bytes:
         _busy = False
 
 
-def main(file: int, megabytes: int, most: int, threads: int) -> None:
+def main(file: int, megabytes: int, most: int, threads: int, nice: int) -> None:
     """Serve requests from the socket `file` until the server is gone."""
+    os.nice(nice)
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C in the terminal is for the server, which then closes the socket

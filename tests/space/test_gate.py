@@ -5,6 +5,7 @@ everything, nothing of the server leaks.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -258,6 +259,9 @@ def test_heavy_visitors_leave_a_worker_to_the_others(
         thread.start()
     time.sleep(0.2)
     assert len(two.running) == 1
+    (lane,) = (task.worker for task in two.running)
+    assert lane is not None and lane.slow and lane.process is not None
+    assert os.getpriority(os.PRIO_PROCESS, lane.process.pid) == os.nice(0) + gate.NICE
     assert ask(two, overruns.say, "x", visitor="ordinary")[0] == "x"
     assert any(thread.is_alive() for thread in threads)
     for thread in threads:
