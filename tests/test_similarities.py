@@ -194,3 +194,15 @@ def test_a_file_whose_sides_differ_in_precision_is_refused(box) -> None:
     held["side_b"]["dtype"] = "float64"
     with pytest.raises(InputError, match="sides are in float32 and float64"):
         cm.Similarity.from_json(json.dumps(held))
+
+
+@pytest.mark.parametrize("name", ["bias column", "bias row"])
+def test_a_file_whose_lines_do_not_fit_its_pairs_is_refused(box, name: str) -> None:
+    """Found by the fuzzer: a file without its bias column was read, and its words were a KeyError."""
+    model, _ = box
+    made = cm.similarity(model, "The keys are old.", "The dogs run.", pooling="mean")
+    held = json.loads(made.to_json())
+    shapes = held["line_shapes"]
+    shapes["another line"] = shapes.pop(name)
+    with pytest.raises(InputError, match="do not fit"):
+        cm.Similarity.from_json(json.dumps(held))

@@ -21,7 +21,7 @@ from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.maps import AGGREGATIONS, ContextMixingMap
-from ctxmix_hf.results.matches import Pairs, Similarity
+from ctxmix_hf.results.matches import BIAS_COLUMN, BIAS_ROW, Pairs, Similarity
 from ctxmix_hf.tokens import Tokens, checked_tokens
 
 VERSION = 2  # 1: `meta.layer` counted from 0
@@ -227,6 +227,13 @@ def _similarity(header: dict[str, Any], held: Held, max_bytes: int) -> Similarit
             for (name, shape), part in zip(shapes.items(), flat.split(lengths), strict=True)
         }
         pairs = Pairs(_values(held["pairs"], dtype), lines)
+        expected = {BIAS_COLUMN: pairs.matrix.shape[:1], BIAS_ROW: pairs.matrix.shape[1:]}
+        found = {name: lines[name].shape for name in expected if name in lines}
+        if found and found != expected:
+            raise InputError(
+                f"its lines {', '.join(found)} do not fit its {tuple(pairs.matrix.shape)} pairs: "
+                f"expected {BIAS_COLUMN} and {BIAS_ROW}, a number for each token."
+            )
     return Similarity(
         float(header["cosine"]),
         sides[0],

@@ -46,6 +46,7 @@ class Injection:
     tensor: Tensor | None
     calls: int = 0
     outputs: list[Tensor] = field(default_factory=list)
+    first: Tensor | None = None  # what enters the first layer
     # may replace a leaf's output
     on_module: Callable[[nn.Module, Tensor, Tensor], Tensor | None] | None = None
 
@@ -57,6 +58,8 @@ class Injection:
             return None
         call = LayerCall.of(module, name, args, kwargs)
         self.calls += 1
+        if self.calls == 1 and call is not None:
+            self.first = self.layout.standard(call.hidden)
         if call is None or self.tensor is None or self.at != self.calls - 1 or self.owner.spans:
             return None
         hidden = self._given(call.hidden)
@@ -177,6 +180,7 @@ class Rerun:
 
     output: Any  # the model's ordinary output
     layers: list[Tensor]  # e^1 ... e^L, [K, T, D]
+    first: Tensor | None = None  # e^0 [K, T, D], where a hidden state enters the first layer
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ class ModelReplay:
             for key, value in self.kwargs.items()
         }
         output = run_awake(injection, None, lambda: self.module(*args, **{**kwargs, **changed}))
-        return Rerun(output, injection.outputs)
+        return Rerun(output, injection.outputs, injection.first)
 
     def draw_up(self, readout: Readout, mask: Tensor | None = None, **options: Any) -> Drawn:
         """The ledger of `readout(output, examples)` for the recorded call (`account.draw_up`)."""

@@ -1,4 +1,5 @@
-"""The Frobenius norms of a layer's Jacobian blocks in closed form, for HTA x input.
+"""The Jacobian of a layer in closed form: its blocks' Frobenius norms for HTA x input, and its product with
+directions for HTA.
 
 With `B_i` the Jacobian of the rest of the layer at token i, `C_ih = B_i Wo_h`, `kappa_ih = scaling Wk_h^T q_ih`
 and `w_ijh = v_jh - ctx_ih`,
@@ -8,11 +9,17 @@ and `w_ijh = v_jh - ctx_ih`,
 so `||J_ij diag(x_j)||_F^2` is a quadratic form in A that needs `K_i = C_i^T C_i`, `Z_j = N_j
 diag(x_j)^2 N_j^T` and inner products of them: O(T D^3 + T^2 H D^2), nothing of size T^2 D^2. The
 diagonal, with residual and query terms, is built as T matrices.
+
+HTA needs the Jacobian of all layers below, `J^l = J_l J^(l-1)`: T D directions are pushed through one layer after the
+other, `10 T D^2` multiplications each, which gives every layer's map in one walk.
 """  # noqa: E501
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -67,6 +74,60 @@ def norm_jacobian(norm: NormState, at: Tensor) -> Tensor:
     return weight[:, None] * inner / deviation[..., None]
 
 
+def _norm_product(norm: NormState, at: Tensor, x: Tensor) -> Tensor:
+    """d norm(v) / d v at each `at` `[..., D]` times directions x, without the matrix."""
+    weight = 1 if norm.weight is None else norm.weight
+    if norm.kind == "affine":
+        return weight * x
+    centred = norm.centre(at)
+    deviation = (centred.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
+    unit = centred / deviation
+    inner = x - unit * (unit * x).mean(dim=-1, keepdim=True)
+    if norm.kind == "layer":
+        inner = inner - x.mean(dim=-1, keepdim=True)
+    return weight * inner / deviation
+
+
+class Chain:
+    """The Jacobians of all layers, one after the other, for one example's real tokens (n of them)."""
+
+    def __init__(self, layers: Sequence[LayerRecord], b: int, budget: Budget) -> None:
+        self.layers = []
+        for layer in layers:
+            rest, inputs = Rest.of(layer), layer.attention_inputs
+            assert rest is not None and inputs is not None  # `chains` said so
+            self.layers.append(_Example(layer, rest, inputs, b, False))
+        n, width = self.layers[0].x.shape
+        self.kept = len(layers) * n * width**2 * self.layers[0].x.element_size() <= budget.bytes
+
+    def push(self, directions: Tensor) -> Iterator[Tensor]:
+        """`[n, K, D]` at e^0 to `[n, K, D]` at e^1 ... e^L, one after the other."""
+        for layer in self.layers:
+            directions = layer.push(directions, self._after(layer))
+            yield directions
+
+    def pull(self, directions: Tensor, depth: int) -> Tensor:
+        """The other way: `[n, K, D]` at e^depth to `[n, K, D]` at e^0, by the transposed Jacobians."""
+        for layer in reversed(self.layers[:depth]):
+            after = self._after(layer)
+            with torch.enable_grad():
+                leaf = torch.zeros_like(directions, requires_grad=True)
+                (directions,) = torch.autograd.grad(layer.push(leaf, after), leaf, directions)
+        return directions
+
+    def _after(self, layer: _Example) -> Tensor:
+        return layer.after if self.kept else layer._rest_jacobian()
+
+
+def chains(layers: Sequence[LayerRecord]) -> bool:
+    """Is every layer of a form that `Chain` covers, and nothing between them?"""
+    return all(
+        has_closed_form(layer) and not layer.mixing_before and not layer.mixing for layer in layers
+    ) and all(
+        torch.equal(above.layer_input, below.output) for below, above in pairwise(layers)
+    )
+
+
 @dataclass
 class _Example:
     layer: LayerRecord
@@ -92,6 +153,29 @@ class _Example:
             w[0].unflatten(0, (self.heads, -1))
             for w in (self.inputs.query, self.inputs.key, self.inputs.value)
         )  # [H, E, D]
+
+    @cached_property
+    def after(self) -> Tensor:
+        return self._rest_jacobian()
+
+    def push(self, x: Tensor, after: Tensor) -> Tensor:
+        """The layer's Jacobian times directions: `[n, K, D]` at its input to `[n, K, D]` at its output.
+
+        `after` is B_i `[n, D, D]`.
+        """
+        norm, keys, values = self.inputs.input_norm, self.k[:, None], self.v[:, None]
+        entered = x if norm is None else _norm_product(norm, self.x[:, None], x)
+        dq, dk, dv = (
+            (entered @ w.flatten(0, 1).mT).unflatten(-1, (self.heads, -1)).permute(2, 0, 1, 3)
+            for w in (self.wq, self.wk, self.wv)
+        )  # [H, n, K, E]
+        scores = dq @ keys.mT + (dk @ self.q[:, None].mT).permute(0, 3, 2, 1)  # [H, target, K, source]
+        weights = self.a[:, :, None]
+        moved = weights * scores
+        moved = self.inputs.scaling * (moved - weights * moved.sum(dim=-1, keepdim=True))
+        context = moved @ values + (self.a @ dv.flatten(2)).unflatten(2, dv.shape[2:])
+        added = context.permute(1, 2, 0, 3).flatten(2) @ self.layer.block.projection.flatten(0, 1)
+        return (x + added) @ after.mT
 
     def _split(self, t: Tensor) -> Tensor:
         return t.unflatten(-1, (self.heads, -1)).transpose(0, 1)
