@@ -30,6 +30,7 @@ from ctxmix_hf.recipes import (
     methods_to_json,
     resolve,
     rows_of_maps,
+    rows_of_record,
 )
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import VIEWS
@@ -97,6 +98,8 @@ class MapsOfCall:
         wanted = Wanted.asked(options)
         if options.get("cache") is not None:
             maps = options["cache"].maps_of_call(record, methods, options)
+        elif wanted is not None and wanted.targets:
+            return rows_of_record(record, methods, wanted, options.get("max_memory"), output)
         else:
             maps = compute_maps(record, methods, options.get("max_memory"))
         if wanted is not None and wanted.top_k is not None:

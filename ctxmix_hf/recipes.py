@@ -698,6 +698,39 @@ def rows_of_maps(
     return made
 
 
+def rows_of_record(
+    record: ModelRecord, methods: Any, wanted: Wanted, max_memory: Any, output: Any
+) -> dict[str, TargetRows | ContextMixingMap]:
+    """Rows where some method needs the whole record: an input method that can computes these alone,
+    of any other the whole map is made.
+    """
+    recipes, budget = resolve(methods), Budget.of(max_memory)
+    alone = {
+        key: recipe.method
+        for key, recipe in recipes.items()
+        if isinstance(recipe.method, InputMethod) and recipe.method.has_rows
+    }
+    others = {key: recipe for key, recipe in recipes.items() if key not in alone}
+    maps = compute_maps(record, others.values(), max_memory) if others else {}
+    made = rows_of_maps(dict(zip(others, maps.values(), strict=True)), wanted, output)
+    for key, method in alone.items():
+        outline = wanted.named(outline_of(record, key, recipes[key]), output)
+        weights, _ = wanted.weights(outline)
+        read = (weights != 0).flatten(0, 1).any(dim=0).nonzero().squeeze(-1)
+        rows, notes = method.input_rows(record, budget, read.tolist(), wanted.layers)
+        sums = rows.sum(dim=-1)
+        shares = bool((((sums - 1).abs() <= 1e-3) | (sums == 0)).all())
+        meta = {**outline.meta, "rows_sum_to_one": shares, "notes": notes}
+        found = weights[..., read].to(rows)[:, None] @ rows
+        made[key] = TargetRows(
+            found[:, -1],
+            wanted.targets,
+            replace(outline, meta=meta),
+            found if wanted.layers else None,
+        )
+    return {key: made[key] for key in recipes}
+
+
 def compute_maps(
     record: ModelRecord, methods: Any, max_memory: Any = None
 ) -> dict[str, ContextMixingMap]:

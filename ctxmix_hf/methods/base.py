@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -94,6 +95,14 @@ class InputMethod(AbstractMethod):
     """Straight from the input: each layer's map is an aggregate already and is never rolled out."""
 
     kind: ClassVar[Literal["layer", "input"]] = "input"
+    has_rows: ClassVar[bool] = False  # whether `input_rows` is cheaper than the maps
+
+    def input_rows(
+        self, record: ModelRecord, budget: Budget, targets: Sequence[int], every_layer: bool
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The maps' rows of some targets `[B, L, N, T]` (`[B, 1, N, T]`: of the last layer alone), and notes."""
+        maps, notes = self.input_maps(record, budget)
+        return maps[:, (None if every_layer else -1) :, list(targets)], notes
 
     @abstractmethod
     def input_maps(self, record: ModelRecord, budget: Budget) -> tuple[Tensor, dict[str, Any]]:

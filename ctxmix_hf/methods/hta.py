@@ -42,9 +42,7 @@ def jacobian_norms(
     probe = run(x)
     width, outs = probe[0].shape[-1], len(probe)
     rows = sketch or width
-    generator = torch.Generator().manual_seed(seed)
-    signs = torch.randint(0, 2, (sketch, width), generator=generator) * 2.0 - 1.0
-    probes = (signs if sketch else torch.eye(width)).to(x)
+    probes = _signs(sketch, width, seed).to(x)
     total, square = (
         x.new_zeros(outs, batch, tokens, tokens, dtype=torch.float64) for _ in range(2)
     )
@@ -76,16 +74,33 @@ def jacobian_norms(
             index = torch.tensor(places)
             total[o].index_add_(1, index, lengths.transpose(0, 1))
             square[o].index_add_(1, index, lengths.square().transpose(0, 1))
+    return _lengths(total, square, mask, sketch, x.dtype)
+
+
+def _lengths(
+    total: Tensor, square: Tensor, mask: Tensor, sketch: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Norms from the sums over probes of squared lengths and of their squares `[outs, B, T, T]`; sketched, with their
+    standard error.
+    """
     mean = total / sketch if sketch else total
     real = mask[:, :, None] & mask[:, None, :]
     norms = mean.sqrt() * real
     if not sketch:
-        return norms.to(x.dtype), None
+        return norms.to(dtype), None
     spread = (square / sketch - mean.square()).clamp(min=0) / max(
         1, sketch - 1
     )  # variance of the mean of squares
     error = spread.sqrt() / (2 * mean.sqrt()).clamp(min=1e-30) * real
-    return norms.to(x.dtype), error.to(x.dtype)
+    return norms.to(dtype), error.to(dtype)
+
+
+def _signs(sketch: int, width: int, seed: int) -> Tensor:
+    """Random signs `[sketch, width]`; without a sketch every coordinate alone `[width, width]`."""
+    if not sketch:
+        return torch.eye(width)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (sketch, width), generator=generator) * 2.0 - 1.0
 
 
 def chained_norms(
@@ -96,13 +111,17 @@ def chained_norms(
     budget: Budget,
     targets: Sequence[int] | None = None,
     last_only: bool = False,
-) -> Tensor | None:
-    """`||d e^l_i / d x_j||_F` `[L, B, T, T]` by the chain rule through the layers' closed forms.
+    sketch: int = 0,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor | None] | None:
+    """`||d e^l_i / d x_j||_F` `[L, B, T, T]` by the chain rule through the layers' closed forms, and
+    its standard error if sketched.
 
-    All targets: T D directions are pushed up, every layer's map comes from one walk. Some of them
-    (`targets`): their D coordinates are pulled down from each layer, or from the last alone. `run`
-    gives e^0 (None where x is e^0) and e^1 ... e^L. None where a layer has no closed form, or where
-    the product is not the model's own Jacobian, which is tried on random directions.
+    All targets: T D directions are pushed up, every layer's map comes from one walk; sketched, T
+    times `sketch` random ones (`E ||J v||^2 = ||J||_F^2` for signs v). Some of them (`targets`, exact
+    only): their D coordinates are pulled down from each layer, or from the last alone. `run` gives
+    e^0 (None where x is e^0) and e^1 ... e^L. None where a layer has no closed form, or where the
+    product is not the model's own Jacobian, which is tried on random directions.
     """
     if not chains(layers):
         return None
@@ -118,17 +137,23 @@ def chained_norms(
         return None
     batch, tokens, entering = x.shape
     width, depth = outputs[0].shape[-1], len(outputs)
-    total = torch.zeros(depth, batch, tokens, tokens, dtype=torch.float64, device=x.device)
+    total, square = (
+        torch.zeros(depth, batch, tokens, tokens, dtype=torch.float64, device=x.device)
+        for _ in range(2)
+    )
+    probes = _signs(sketch, entering, seed).to(x)
     for b, (chain, real) in enumerate(zip(examples, places, strict=True)):
         n = len(real)
         each = 16 * n * (width + chain.layers[0].heads * n) * x.element_size()
-        if targets is None:
+        if targets is None or sketch:
             for j, place in enumerate(real):
-                for chunk in budget.chunks(entering, each, limit=max(64, WALK // (n * width))):
+                for chunk in budget.chunks(len(probes), each, limit=max(64, WALK // (n * width))):
                     directions = start.new_zeros(n, chunk.stop - chunk.start, width)
-                    directions[j] = start[b, place, chunk]
+                    directions[j] = probes[chunk] @ start[b, place]
                     for level, pushed in enumerate(chain.push(directions)):
-                        total[level, b, real, place] += pushed.square().sum(dim=(1, 2)).double()
+                        lengths = pushed.square().sum(dim=-1).double()  # [n, K]
+                        total[level, b, real, place] += lengths.sum(dim=-1)
+                        square[level, b, real, place] += lengths.square().sum(dim=-1)
             continue
         for level in range(depth - 1 if last_only else 0, depth):
             for i in (i for i, place in enumerate(real.tolist()) if place in targets):
@@ -137,10 +162,12 @@ def chained_norms(
                     directions[i] = torch.eye(width, dtype=x.dtype, device=x.device)[chunk]
                     pulled = chain.pull(directions, level + 1) @ start[b, real].mT
                     total[level, b, real[i], real] += pulled.square().sum(dim=(1, 2)).double()
-    return total.sqrt().to(x.dtype)
+    return _lengths(total, square, mask, sketch, x.dtype)
 
 
-WALK = 2**21  # numbers of one tensor on the way: large enough for full-size products, and it stays small
+WALK = (
+    2**21
+)  # numbers of one tensor on the way: large enough for full-size products, and it stays small
 
 
 def _first_jacobian(first: Tensor | None, leaf: Tensor) -> Tensor:
@@ -182,7 +209,10 @@ def _is_own(
         probe = (made + length * noise(made)) * (made != 0)
         (grad,) = torch.autograd.grad(output, leaf, probe, retain_graph=True)
         gap = (grad * direction).double().sum(dim=(1, 2)) - (probe * made).double().sum(dim=(1, 2))
-        size = probe.double().square().sum(dim=(1, 2)).sqrt() * made.double().square().sum(dim=(1, 2)).sqrt()
+        size = (
+            probe.double().square().sum(dim=(1, 2)).sqrt()
+            * made.double().square().sum(dim=(1, 2)).sqrt()
+        )
         if not bool((gap.abs() <= limit * size).all()):
             return False
     return True
@@ -275,6 +305,7 @@ class Hta(InputMethod):
 
     rows_sum_to_one = True
     differentiable = False
+    has_rows = True
     about = About(
         "length of the Jacobian from the embeddings to a hidden token",
         "Brunner et al. 2020",
@@ -332,21 +363,19 @@ class Hta(InputMethod):
             return (again.first if before_norm else None), again.layers
 
         notes: dict[str, Any] = {"with_respect_to": "embedding_sum" if before_norm else "e0"}
-        if not self.sketch:
-            exact = chained_norms(
-                record.layers, run, x, record.mask, budget, targets, last_only
-            )
-            if exact is not None:
-                return exact, None, notes
+        options: dict[str, Any] = {"sketch": self.sketch, "seed": self.seed, "targets": targets}
+        found = chained_norms(
+            record.layers, run, x, record.mask, budget, last_only=last_only, **options
+        )
+        if found is not None:
+            return *found, notes
         norms, error = jacobian_norms(
             lambda leaf: run(leaf)[1],
             x,
             record.mask,
             times_input=False,
-            sketch=self.sketch,
-            seed=self.seed,
             budget=budget,
-            targets=targets,
+            **options,
         )
         return norms, error, notes
 

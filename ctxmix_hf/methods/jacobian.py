@@ -123,9 +123,7 @@ def chains(layers: Sequence[LayerRecord]) -> bool:
     """Is every layer of a form that `Chain` covers, and nothing between them?"""
     return all(
         has_closed_form(layer) and not layer.mixing_before and not layer.mixing for layer in layers
-    ) and all(
-        torch.equal(above.layer_input, below.output) for below, above in pairwise(layers)
-    )
+    ) and all(torch.equal(above.layer_input, below.output) for below, above in pairwise(layers))
 
 
 @dataclass
@@ -169,7 +167,9 @@ class _Example:
             (entered @ w.flatten(0, 1).mT).unflatten(-1, (self.heads, -1)).permute(2, 0, 1, 3)
             for w in (self.wq, self.wk, self.wv)
         )  # [H, n, K, E]
-        scores = dq @ keys.mT + (dk @ self.q[:, None].mT).permute(0, 3, 2, 1)  # [H, target, K, source]
+        scores = dq @ keys.mT + (dk @ self.q[:, None].mT).permute(
+            0, 3, 2, 1
+        )  # [H, target, K, source]
         weights = self.a[:, :, None]
         moved = weights * scores
         moved = self.inputs.scaling * (moved - weights * moved.sum(dim=-1, keepdim=True))
