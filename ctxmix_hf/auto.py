@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +9,7 @@ import transformers
 from packaging.version import Version
 from transformers import PreTrainedModel
 
+from ctxmix_hf.bundled import AGREEMENT, BUNDLED
 from ctxmix_hf.errors import UnknownNameError
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.modeling import CONFIG_KEY, instrument
@@ -20,19 +19,14 @@ from ctxmix_hf.registry import VIEWS
 DTYPE = (
     "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
 )  # from_pretrained's keyword
-BOX = {
-    "ctxmix/agreement": "agreement",
-    "ctxmix/sentiment": "sentiment",
-    "ctxmix/digits": "digits",
-}
 
 
 def model_path(name_or_path: Any) -> Any:
-    """A box model's folder for its name; anything else as it is."""
-    if str(name_or_path) in BOX:
-        return str(Path(str(resources.files("ctxmix_hf"))) / "models" / BOX[str(name_or_path)])
+    """A bundled model's folder for its name; anything else as it is."""
+    if str(name_or_path) in BUNDLED:
+        return BUNDLED[str(name_or_path)].path
     if str(name_or_path).startswith("ctxmix/"):
-        raise UnknownNameError.among("bundled model", name_or_path, BOX)
+        raise UnknownNameError.among("bundled model", name_or_path, BUNDLED)
     return name_or_path
 
 
@@ -190,9 +184,7 @@ class AutoContextMixingModelForSpeechSeq2Seq(_AutoContextMixing):
 
 def load_default() -> tuple[PreTrainedModel, Any]:
     """`(model, tokenizer)`: the bundled number-agreement masked LM, instrumented, without any network."""
-    path = model_path("ctxmix/agreement")
+    path = AGREEMENT.path
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    model = AutoContextMixingModelForMaskedLM.from_pretrained(
-        "ctxmix/agreement", tokenizer=tokenizer
-    )
+    model = AutoContextMixingModelForMaskedLM.from_pretrained(AGREEMENT.name, tokenizer=tokenizer)
     return model, tokenizer

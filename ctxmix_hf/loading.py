@@ -12,16 +12,13 @@ import transformers
 
 from ctxmix_hf import auto
 from ctxmix_hf.auto import DTYPE, model_path
+from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.embedders import KINDS
 from ctxmix_hf.errors import CtxmixError, CtxmixWarning, InputError, MissingDependencyError
 from ctxmix_hf.heads import LM_HEADS, head_of
 from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
 from ctxmix_hf.pooling import MODES, model_files, read_pooling
 from ctxmix_hf.reading import load_processor, reads
-
-DEFAULT = "ctxmix/agreement"
-EXAMPLE = {"ctxmix/sentiment": "A warm, funny film that is never dull."}
-DEFAULT_EXAMPLE = "The keys to the cabinet [MASK] on the table."
 
 
 def quiet(debug: bool = False) -> None:
@@ -113,11 +110,11 @@ def load_embedder(
     """
     if name is None:
         warnings.warn(
-            f"No --model was named: {DEFAULT} with {pooling or 'mean'} pooling, which was not trained for this.",
+            f"No --model was named: {AGREEMENT.name} with {pooling or 'mean'} pooling, which was not trained for this.",
             CtxmixWarning,
             stacklevel=2,
         )
-        name, pooling = DEFAULT, pooling or "mean"
+        name, pooling = AGREEMENT.name, pooling or "mean"
     kind = None if pooling is not None else _sentence_kind(model_path(name))
     if kind is not None and importlib.util.find_spec("sentence_transformers") is None:
         missing = MissingDependencyError.of("sentence-transformers", "embeddings")
@@ -197,9 +194,9 @@ def named_reader(model: Any, reader: Any) -> dict[str, Any]:
 def example_of(model: str, tokenizer: Any) -> str:
     """A good sentence for a model: with a mask where it has one."""
     mask = getattr(tokenizer, "mask_token", None)
-    if model in EXAMPLE:
-        return EXAMPLE[model]
-    return DEFAULT_EXAMPLE.replace("[MASK]", mask or "are")
+    if model == SENTIMENT.name:
+        return SENTIMENT.example
+    return AGREEMENT.example.replace("[MASK]", mask or "are")
 
 
 def _first_line(error: BaseException) -> str:

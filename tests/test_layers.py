@@ -20,7 +20,7 @@ PACKAGE = ROOT / "ctxmix_hf"
 
 # From the bottom up: a module may import its own part and parts further down the list.
 ORDER = [
-    ["errors", "addresses"],
+    ["errors", "addresses", "bundled"],
     ["registry", "counting", "tokens", "corpora", "algebra", "pieces", "task", "heads"],
     ["targets", "segments"],
     ["aggregation"],  # pure tensor functions; below results, because a map aggregates itself

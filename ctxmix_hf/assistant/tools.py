@@ -15,11 +15,12 @@ from typing import Any, Protocol, get_type_hints
 from ctxmix_hf.accounting import ledger
 from ctxmix_hf.asked import class_of, row_of
 from ctxmix_hf.attribution import ATTRIBUTIONS
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.errors import InputError, InputTypeError, OptionError, UnknownNameError
 from ctxmix_hf.evaluation import evaluate
 from ctxmix_hf.evaluation.table import EvaluationTable
 from ctxmix_hf.explaining import attribute, explain
-from ctxmix_hf.loading import DEFAULT, named_reader
+from ctxmix_hf.loading import named_reader
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
@@ -55,7 +56,7 @@ class Tools:
     def explain(
         self,
         text: str,
-        model: str = DEFAULT,
+        model: str = AGREEMENT.name,
         method: str = DEFAULT_METHOD,
         target: str = "",
         layer: int = -1,
@@ -100,7 +101,7 @@ class Tools:
     def ledger(
         self,
         text: str,
-        model: str = DEFAULT,
+        model: str = AGREEMENT.name,
         predicted: str = "",
         foil: str = "",
         top: int = 8,
@@ -152,7 +153,7 @@ class Tools:
         return _answer(
             f"{made.finding()}.",
             self.desk.link("similarity", made, {"model": model, "a": a, "b": b}),
-            model=model or DEFAULT,
+            model=model or AGREEMENT.name,
             similarity=_short(made.cosine),
             top=_pairs(made, top),
         )
@@ -186,7 +187,7 @@ class Tools:
         return _answer(
             f"{shown!r} comes first of {len(made)} with {rows[0]['score']:+.3f}.",
             self.desk.link("rank", made, {"model": model, "query": query}),
-            model=model or DEFAULT,
+            model=model or AGREEMENT.name,
             query=query,
             documents=rows,
         )
@@ -195,7 +196,7 @@ class Tools:
         self,
         text: str,
         other_text: str = "",
-        model: str = DEFAULT,
+        model: str = AGREEMENT.name,
         methods: list[str] = COMPARED,
         target: str = "",
         top: int = 5,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentParser
 
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.segments import UNITS
 
-BOX_MODEL = "ctxmix/agreement"
 FORMATS = ("text", "json", "html", "png", "svg")
 
 
@@ -35,9 +35,9 @@ def common(parser: ArgumentParser) -> None:
 def model(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
-        default=BOX_MODEL,
+        default=AGREEMENT.name,
         metavar="NAME",
-        help=f"Hub id, folder, or bundled model (default: {BOX_MODEL})",
+        help=f"Hub id, folder, or bundled model (default: {AGREEMENT.name})",
     )
     how_loaded(parser)
 
@@ -189,7 +189,7 @@ def embedder(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help=f"{known} (default: {BOX_MODEL} with mean pooling, which was not trained for this)",
+        help=f"{known} (default: {AGREEMENT.name} with mean pooling, which was not trained for this)",
     )
     how_loaded(parser)
     pooling = "make vectors of a transformers encoder's tokens so (default: as its files say, else the mean)"
@@ -242,14 +242,17 @@ def models(parser: ArgumentParser) -> None:
 
 def doctor(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "model", nargs="?", default=BOX_MODEL, help=f"Hub id or folder (default: {BOX_MODEL})"
+        "model",
+        nargs="?",
+        default=AGREEMENT.name,
+        help=f"Hub id or folder (default: {AGREEMENT.name})",
     )
     how_loaded(parser)
     parser.add_argument("--text", help="the probe (default: an example)")
 
 
 def certify(parser: ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help=f"Hub id or folder (default: {BOX_MODEL})")
+    parser.add_argument("model", nargs="?", help=f"Hub id or folder (default: {AGREEMENT.name})")
     how_loaded(parser)
     parser.add_argument("--text", help="the probe (default: an example)")
     parser.add_argument("--out", metavar="FILE", help="write here instead of to the terminal")

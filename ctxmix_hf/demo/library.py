@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 import ctxmix_hf as cm
+from ctxmix_hf.bundled import AGREEMENT
 
 NAME = "ctxmix/library"
 METHODS = ("alti", "value_zeroing", "globenc", "attention_rollout")
@@ -72,7 +73,7 @@ def main() -> None:
         model=model,
         tokenizer=tokenizer,
         methods=list(METHODS),
-        model_id="ctxmix/agreement",
+        model_id=AGREEMENT.name,
     ) as store:
         for split, texts in SENTENCES.items():
             store.add([f"{split}-{k + 1:02}" for k in range(len(texts))], list(texts), split=split)

@@ -13,16 +13,15 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 import ctxmix_hf as cm
+from ctxmix_hf.bundled import BUNDLED, DIGITS
 from ctxmix_hf.demo import sizes
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
 from ctxmix_hf.heads import auto_class, head_of
 
-BOX = {
-    "ctxmix/agreement": "AutoContextMixingModelForMaskedLM",
-    "ctxmix/sentiment": "AutoContextMixingModelForSequenceClassification",
-}
-VISION = {"ctxmix/digits": "AutoContextMixingModelForImageClassification"}  # reads pictures
+_LOADED_BY = {name: f"AutoContextMixingModelFor{model.head}" for name, model in BUNDLED.items()}
+VISION = {DIGITS.name: _LOADED_BY[DIGITS.name]}  # reads pictures
+BOX = {name: loader for name, loader in _LOADED_BY.items() if name not in VISION}
 _SHOWN = (
     "MaskedLM",
     "SequenceClassification",
@@ -94,7 +93,7 @@ class Shelf:
 
 
 def check_name(given: Any) -> str:
-    """Box models always; other names where the server allows them."""
+    """Bundled models always; other names where the server allows them."""
     name = str(given or "").strip()
     if name in BOX or name in VISION:
         return name
@@ -122,7 +121,7 @@ def check_id(name: str, kind: str) -> str:
 
 
 def load(name: str) -> Held:
-    """From the box, the Hub or a folder; what goes wrong is said in one sentence."""
+    """Bundled, from the Hub or from a folder; what goes wrong is said in one sentence."""
     try:
         boxed = BOX.get(name) or VISION.get(name)
         made = getattr(cm, boxed).from_pretrained(name) if boxed else _load_other(name)

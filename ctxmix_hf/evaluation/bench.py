@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
 from ctxmix_hf.auto import (
-    BOX,
     AutoContextMixingModel,
     AutoContextMixingModelForMaskedLM,
     AutoContextMixingModelForSequenceClassification,
     model_path,
 )
+from ctxmix_hf.bundled import AGREEMENT, BUNDLED
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.evaluation.heldout import maybe_seen
 from ctxmix_hf.evaluation.samples import Sample
@@ -281,8 +281,8 @@ def open_bench(
     _check_head(model, tokenizer, head, name)
     if instrumentation_of(model) is None:
         model = instrument(model, tokenizer=tokenizer)
-    is_box = name == "ctxmix/agreement" or str(name) == str(model_path("ctxmix/agreement"))
-    only = is_box if heldout_only is None else heldout_only
+    own = str(name) in (AGREEMENT.name, AGREEMENT.path)
+    only = own if heldout_only is None else heldout_only
     return Bench(
         model, tokenizer, head, name, fingerprint(base), longest_input(base, tokenizer) or 512, only
     )
@@ -301,7 +301,7 @@ def _check_architecture(path: Any, head: Head, name: str) -> None:
     ):
         raise UnsupportedMethodError(
             f"{name} was saved as {', '.join(named)}, without a {HEAD_CLASS[head]} head: its head would be random. "
-            f"Give a {HEAD_CLASS[head]} checkpoint (bundled: {', '.join(BOX)}), or choose "
+            f"Give a {HEAD_CLASS[head]} checkpoint (bundled: {', '.join(BUNDLED)}), or choose "
             "identifiability or mixing, which need none."
         )
 

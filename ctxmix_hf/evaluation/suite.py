@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from ctxmix_hf.auto import model_path
+from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Head, open_bench
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context
@@ -231,7 +232,7 @@ def open_context(
     progress: Any,
 ) -> Context:
     """A model on samples: opened, sentences made ready, at most `limit` of them drawn with the seed."""
-    default = "ctxmix/sentiment" if head == "classifier" else "ctxmix/agreement"
+    default = SENTIMENT.name if head == "classifier" else AGREEMENT.name
     bench: Bench = open_bench(
         model, tokenizer, head, default, heldout_only=False if built_in else None
     )

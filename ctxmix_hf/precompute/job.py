@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ctxmix_hf.bundled import AGREEMENT
+
 ENGINES = ("local", "ray")
 WINDOW = 8192  # rows that are sorted by length together
 TASK_BATCHES = 8  # batches a worker takes at a time
@@ -17,7 +19,7 @@ class Job:
     dataset: str
     out: str
     methods: tuple[str, ...]
-    model: str = "ctxmix/agreement"
+    model: str = AGREEMENT.name
     revision: str | None = None
     dtype: str | None = None
     device: str = "cpu"

@@ -68,7 +68,7 @@ def test_handlers_import_public_names_only() -> None:
     one place for everybody (`reading.longest_input`).
     """
     allowed = re.compile(
-        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant)|ctxmix_hf\.reading import longest_input$"
+        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled)|ctxmix_hf\.reading import longest_input$"
     )
     for path in (ROOT / "ctxmix_hf" / "demo").glob("*.py"):
         for line in path.read_text().splitlines():

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from ctxmix_hf import loading
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.certifying import certify, check_certificate, read_certificate
 from ctxmix_hf.cli.console import Console, write_out
-from ctxmix_hf.cli.options import BOX_MODEL
 from ctxmix_hf.errors import OptionError
 
 
@@ -16,7 +16,7 @@ def run(args: Any, console: Console) -> int:
     loading.quiet(args.debug)
     if args.check is not None:
         return _check(args, console)
-    name = args.model or BOX_MODEL
+    name = args.model or AGREEMENT.name
     made = certify(
         name,
         texts=[args.text] if args.text else [],

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from ctxmix_hf.auto import BOX
+from ctxmix_hf.bundled import BUNDLED
 from ctxmix_hf.catalogue import list_methods
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.cli.parser import build_parser
@@ -57,7 +57,7 @@ def _flag(action: argparse.Action, methods: tuple[str, ...]) -> Flag:
     if name in ("--method", "--methods"):
         values = methods
     if name in ("--model", "--other-model"):
-        values = tuple(BOX)
+        values = tuple(BUNDLED)
     return Flag(
         name,
         action.help or "",

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ctxmix_hf.architectures import supported_architectures
+from ctxmix_hf.bundled import BUNDLED
 from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import UnknownNameError
-
-IN_THE_BOX = ("ctxmix/agreement", "ctxmix/sentiment", "ctxmix/digits")
 
 
 def run(args: Any, console: Console) -> None:
@@ -22,7 +21,7 @@ def run(args: Any, console: Console) -> None:
     if not rows:
         raise UnknownNameError.among("family", args.name, families)
     if console.as_json:
-        console.data({"families": [asdict(row) for row in rows], "in_the_box": list(IN_THE_BOX)})
+        console.data({"families": [asdict(row) for row in rows], "bundled": list(BUNDLED)})
         return
     shown = [
         (r.name, r.model_type, r.modality, r.decomposition, r.order, r.norm, _error(r.error))
@@ -34,7 +33,7 @@ def run(args: Any, console: Console) -> None:
         )
     )
     console.say(
-        f"\nIn the box, without network: {', '.join(IN_THE_BOX)}. Another model: `ctxmix doctor NAME`."
+        f"\nBundled, without network: {', '.join(BUNDLED)}. Another model: `ctxmix doctor NAME`."
     )
 
 

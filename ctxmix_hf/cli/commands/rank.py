@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from ctxmix_hf import loading
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.cli.commands.explain import emit, read_texts
 from ctxmix_hf.cli.commands.similarity import load_embedder, suffix_of
 from ctxmix_hf.cli.console import Console
@@ -25,7 +25,7 @@ def run(args: Any, console: Console) -> None:
     model, options = load_embedder(args)
     made = rank(model, args.query, documents, **options)
     if suffix == ".json" or console.as_json:
-        whole = {"model": args.model or loading.DEFAULT, "query": args.query}
+        whole = {"model": args.model or AGREEMENT.name, "query": args.query}
         rows = [_row(made, place) for place in range(min(args.top, len(made)))]
         emit([{**whole, "of": len(made), "documents": rows}], "json", args.out, console)
     elif suffix == ".html":

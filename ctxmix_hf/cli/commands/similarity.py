@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf import loading
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.cli.commands.explain import emit
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import OptionError
@@ -28,7 +29,7 @@ def run(args: Any, console: Console) -> None:
             for a, b, value in content_pairs(made.words())[: args.top]
         ]
         emit(
-            [{**made.to_dict(), "model": args.model or loading.DEFAULT, "top": top}],
+            [{**made.to_dict(), "model": args.model or AGREEMENT.name, "top": top}],
             "json",
             args.out,
             console,

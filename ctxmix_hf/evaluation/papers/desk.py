@@ -10,6 +10,7 @@ from typing import Any
 
 from ctxmix_hf.attribution import IntegratedGradients
 from ctxmix_hf.attribution.ablation import BlankOut
+from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import Samples, read_data
@@ -28,9 +29,9 @@ DATA = {
 }
 BUILT_IN = {"sst2": "sentiment", "blimp": "agreement", "linzen": "agreement", "mrpc": "sentiment"}
 DEFAULTS = {
-    "classifier": "ctxmix/sentiment",
-    "masked_lm": "ctxmix/agreement",
-    "encoder": "ctxmix/agreement",
+    "classifier": SENTIMENT.name,
+    "masked_lm": AGREEMENT.name,
+    "encoder": AGREEMENT.name,
 }
 HEADS = {"classifier": "classifier", "masked_lm": "masked_lm", "encoder": "any"}
 # GlobEnc's variants as its table 1 calls them, and ours
