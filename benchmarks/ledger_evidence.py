@@ -1,5 +1,5 @@
-"""Is the ledger right? Cue alignment, faithfulness, erasure, plausibility and sanity on the box
-models and MiniLM's heads.
+"""Is the ledger right? Cue alignment, faithfulness, erasure, plausibility and sanity on the
+bundled models and MiniLM's heads.
 
     python benchmarks/ledger_evidence.py                        # all four models, 600 sentences each
     python benchmarks/ledger_evidence.py --only box_agreement --sentences 100

@@ -1,4 +1,4 @@
-"""Train the small vision model of the box, `ctxmix/digits`, on scikit-learn's handwritten digits.
+"""Train the small bundled vision model, `ctxmix/digits`, on scikit-learn's handwritten digits.
 
     python training/train_digits.py ctxmix_hf/models/digits
 

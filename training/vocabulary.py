@@ -1,4 +1,4 @@
-"""The uncased WordPiece tokenizer of the box, trained on the training texts only."""
+"""The uncased WordPiece tokenizer of the bundled models, trained on the training texts only."""
 
 from __future__ import annotations
 
