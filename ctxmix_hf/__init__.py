@@ -63,6 +63,7 @@ _HOME = {
     "rank": "similarities",
     "similarity": "similarities",
     "supported_architectures": "architectures",
+    "to_quantus": "judging",
     "uninstrument": "modeling",
     "verify": "verification",
 }
@@ -110,6 +111,7 @@ __all__ = [
     "rank",
     "similarity",
     "supported_architectures",
+    "to_quantus",
     "uninstrument",
     "verify",
 ]
@@ -140,6 +142,7 @@ if TYPE_CHECKING:
     from ctxmix_hf.evaluation.table import EvaluationTable
     from ctxmix_hf.explaining import attribute, explain
     from ctxmix_hf.hub.store import MapStore
+    from ctxmix_hf.judging import to_quantus
     from ctxmix_hf.lenses import LogitLens, logit_lens
     from ctxmix_hf.methods.ratios import mixing_ratios
     from ctxmix_hf.modeling import instrument, uninstrument

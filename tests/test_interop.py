@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import ctxmix_hf as cm
-from ctxmix_hf.errors import InputError, MissingDependencyError
+from ctxmix_hf.errors import (
+    InputError,
+    InputTypeError,
+    MissingDependencyError,
+    UnknownNameError,
+    UnsupportedModelError,
+)
 
 TEXT = "The keys to the cabinet [MASK] on the table."
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the other packages
@@ -92,6 +98,83 @@ def test_spacy_documents_and_spans(box: Any) -> None:
         made.attribution(spacy.blank("en")("Another text.")[0:1])
     with pytest.raises(InputError, match="empty"):
         cm.explain(model, spacy.blank("en")(""), "alti", tokenizer=tokenizer)
+
+
+def test_a_pandas_frame_explains_its_texts(box: Any) -> None:
+    pandas = need("pandas")
+    import ctxmix_hf.frames  # noqa: F401  adds df.ctxmix
+
+    model, tokenizer = box
+    texts = [TEXT, "The boys [MASK] tired.", "Many girls insulted [MASK]."]
+    frame = pandas.DataFrame({"text": texts, "other": [1, 2, 3]}, index=["a", "b", "c"])
+    made = frame.ctxmix.explain(model, target="[MASK]", tokenizer=tokenizer, batch_size=2)
+    assert list(made.columns) == ["index", "token", "score"]
+    for label, text in zip(frame.index, texts, strict=True):
+        alone = cm.explain(model, text, "alti", tokenizer=tokenizer).attribution("[MASK]").words()
+        assert made.loc[label, "token"].tolist() == alone.tokens[0].marked()
+        assert np.allclose(made.loc[label, "score"], alone.scores[0], atol=1e-6)
+    beside = frame.join(made.sort_values("score").groupby(level=0).tail(1))
+    assert beside.loc["a", "token"] == "keys"
+    signed = frame.ctxmix.attribute(model, method="ledger", class_index="are", foil="is")
+    assert signed.loc["a"].set_index("token").loc["keys", "score"] > 1
+    pairs = frame.assign(more="They sleep.").ctxmix.explain(model, pair="more")
+    assert "sleep" in set(pairs.loc["b", "token"])
+    with pytest.raises(UnknownNameError, match=r"Unknown column 'txt'\. Did you mean 'text'"):
+        frame.ctxmix.explain(model, "txt")
+    with pytest.raises(
+        InputTypeError, match=r"Row 'a' has no text in column 'other' but int.*dropna"
+    ):
+        frame.ctxmix.explain(model, "other")
+    with pytest.raises(InputError, match="no rows"):
+        frame[:0].ctxmix.explain(model)
+
+
+@pytest.fixture(scope="module")
+def opinions() -> dict[str, Any]:
+    """What a metric is called with, of two sentences of different length (one is padded)."""
+    model = cm.AutoContextMixingModelForSequenceClassification.from_pretrained("ctxmix/sentiment")
+    texts = ["a wonderful , moving film", "this is a dull and lifeless mess of a movie ."]
+    return {"model": model, "texts": texts}
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "alti"])
+def test_quantus_judges_texts(opinions: dict[str, Any], method: str) -> None:
+    quantus = need("quantus")
+    model, texts = opinions.values()
+    asked = cm.to_quantus(model, texts, method, **({"steps": 8} if method != "alti" else {}))
+    with_mask = {"perturb_baseline": 4.0, "subset_size": 2, "nr_runs": 20}
+    faithful = quantus.FaithfulnessCorrelation(disable_warnings=True, abs=False, **with_mask)
+    assert np.isfinite(faithful(**asked)).all()
+    given = {key: value for key, value in asked.items() if key != "a_batch"}
+    sparse = quantus.Sparseness(disable_warnings=True)
+    assert sparse(**given) == pytest.approx(sparse(**asked))  # by our explain_func: the same scores
+    shuffled = quantus.MPRT(disable_warnings=True, similarity_func=quantus.correlation_spearman)
+    if method == "integrated_gradients":
+        last = list(shuffled(**asked).values())[-1]  # every layer drawn anew: the scores change
+        assert max(last) < 0.9, last
+    noise = quantus.AvgSensitivity(disable_warnings=True, nr_samples=1)
+    with pytest.raises(InputError, match=r"Token ids are whole numbers.*perturb_baseline"):
+        noise(**asked)
+
+
+def test_quantus_judges_pictures() -> None:
+    quantus = need("quantus")
+    model = cm.AutoContextMixingModelForImageClassification.from_pretrained("ctxmix/digits")
+    size = model.config.image_size
+    pictures = np.random.default_rng(0).random((2, model.config.num_channels, size, size))
+    asked = cm.to_quantus(model, {"pixel_values": pictures.astype("float32")}, "alti")
+    assert asked["a_batch"].shape == (2, 1, size, size)
+    flips = quantus.PixelFlipping(
+        features_in_step=size, perturb_baseline="black", disable_warnings=True
+    )
+    assert len(flips(**asked)) == 2
+
+
+def test_what_quantus_cannot_judge_is_refused(box: Any, opinions: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedModelError, match="gives none for the whole input"):
+        cm.to_quantus(box[0], TEXT)
+    with pytest.raises(InputError, match="not pairs"):
+        cm.to_quantus(opinions["model"], [("One.", "Two.")])
 
 
 def test_bertviz_draws_the_map(made: Any) -> None:

@@ -38,7 +38,7 @@ ORDER = [
     ["embedders"],
     ["explaining"],
     ["accounting"],
-    ["verification", "pipeline", "loading", "similarities", "lenses", "asked"],
+    ["verification", "pipeline", "loading", "similarities", "lenses", "asked", "judging", "frames"],
     ["hub"],  # pushes and pulls; the core does not import it
     ["certifying"],
     ["evaluation"],

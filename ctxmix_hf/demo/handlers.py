@@ -140,7 +140,7 @@ def predictions(model: str, text: str, pair: str = "", top: int = 6) -> dict[str
         return {"kind": "none", "rows": []}
     with held.lock, torch.no_grad():
         encoding = pairs.encode(held.tokenizer, text, pair, return_tensors="pt")
-        logits = held.model(**encoding).logits[0]
+        logits = held.model(**encoding.to(held.model.device)).logits[0]
     return _words(held, encoding, logits, top) if held.kind == "masked" else _classes(held, logits)
 
 

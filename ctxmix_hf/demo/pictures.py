@@ -108,7 +108,7 @@ def map_of(image: Any, model: str, method: str) -> tuple[Any, Any, str]:
     except (OSError, ValueError) as error:
         raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
     check_pixels(image)
-    inputs = processor(images=image.convert("RGB"), return_tensors="pt")
+    inputs = processor(images=image.convert("RGB"), return_tensors="pt").to(held.model.device)
     check_seconds(held, method, patches(held.model.config, inputs["pixel_values"]))
     with held.lock:
         out = held.model(**inputs, output_context_mixing=[method], max_memory=SETTINGS.memory)

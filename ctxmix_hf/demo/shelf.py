@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 import ctxmix_hf as cm
 from ctxmix_hf.bundled import BUNDLED, DIGITS
-from ctxmix_hf.demo import sizes
+from ctxmix_hf.demo import sizes, zero
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
 from ctxmix_hf.heads import auto_class, head_of
@@ -134,7 +134,7 @@ def load(name: str) -> Held:
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0][:300]
         raise UnsupportedModelError(f"The model {name!r} could not be loaded: {reason}") from error
-    made.eval()
+    made.eval().to(zero.device())
     return Held(name, made, tokenizer, _rate(made))
 
 
@@ -151,7 +151,7 @@ def _rate(model: Any) -> float:
     """Measured on a short text."""
     if not hasattr(model.config, "vocab_size"):
         return 5e9
-    ids = torch.full((1, 48), 5)
+    ids = torch.full((1, 48), 5, device=model.device)
     weights = sum(p.numel() for n, p in model.named_parameters() if "embed" not in n)
     times = []
     with torch.no_grad():

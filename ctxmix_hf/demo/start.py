@@ -21,7 +21,7 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from ctxmix_hf.assistant.server import require_mcp
-from ctxmix_hf.demo import gate, handlers, page, tools
+from ctxmix_hf.demo import gate, handlers, page, tools, zero
 from ctxmix_hf.demo.door import Door
 from ctxmix_hf.demo.settings import HOST, SETTINGS
 
@@ -67,7 +67,8 @@ def launch(port: int | None = None, **options: Any) -> Any:
     made = build()
     if options.get("mcp_server"):
         tools.add(made)
-    for number in range(SETTINGS.concurrency):
+    # a GPU is not borrowed for nobody
+    for number in range(SETTINGS.concurrency if zero.lent() is None else 0):
         threading.Thread(target=warm, args=(f"warming {number}",), daemon=True).start()
     return made.launch(**{**defaults, **options})
 

@@ -7,79 +7,15 @@ ends when the server does.
 
 from __future__ import annotations
 
-import importlib
 import os
-import pickle
 import queue
 import signal
 import sys
 import threading
-import traceback
 from multiprocessing.connection import Connection
-from types import FrameType
 
+from ctxmix_hf.demo.answering import answer, stop
 from ctxmix_hf.demo.settings import READY
-
-_busy = False
-
-
-class Cancelled(BaseException):
-    """The visitor left, or the time was up. `importing`: it struck an import, so some module may be there by half."""
-
-    def __init__(self, importing: bool) -> None:
-        self.importing = importing
-
-
-def stop(_: int, frame: FrameType | None) -> None:
-    if _busy:
-        while frame is not None and "importlib" not in frame.f_code.co_filename:
-            frame = frame.f_back
-        raise Cancelled(frame is not None)
-
-
-def answer(task: bytes, most: int) -> bytes:
-    """What goes back: ("ok", value), ("error", name of the class, text), or ("stopped", whether this process is of no
-    more use)."""
-    global _busy
-    from ctxmix_hf.errors import CtxmixError
-
-    try:
-        _busy = True
-        module, name, args, kwargs = pickle.loads(task)
-        made = pickle.dumps(("ok", getattr(importlib.import_module(module), name)(*args, **kwargs)))
-        _busy = False
-        if len(made) > most:
-            text = (
-                f"The answer would have {len(made) / 1e6:,.0f} MB; this server sends at most "
-                f"{most / 1e6:,.0f}. Ask for less."
-            )
-            return pickle.dumps(("error", "RefusedError", text))
-        return made
-    except Cancelled as cancelled:
-        return pickle.dumps(("stopped", cancelled.importing))
-    except CtxmixError as error:
-        return pickle.dumps(("error", type(error).__name__, str(error)))
-    except Exception as error:
-        if (
-            isinstance(error, MemoryError)
-            or "allocate memory" in str(error)
-            or "enough memory" in str(error)
-        ):
-            text = (
-                "This request needs more memory than the server gives to one. Choose a smaller "
-                "model, a shorter text or another method."
-            )
-            return pickle.dumps(("error", "RefusedError", text))
-        traceback.print_exc()
-        return pickle.dumps(
-            (
-                "error",
-                "RefusedError",
-                "Something unexpected went wrong; the server's log has the details.",
-            )
-        )
-    finally:
-        _busy = False
 
 
 def main(file: int, megabytes: int, most: int, threads: int, nice: int) -> None:

@@ -85,17 +85,23 @@ class Result:
         return VIEWS.get(f"{cls.kind}.load")(path, f"ctxmix.{cls.kind}", **limits)  # type: ignore[no-any-return]
 
 
-def show_html(html: str, text: str) -> None:
-    """In a notebook the picture, elsewhere the terminal's."""
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this."""
     try:
         from IPython import get_ipython  # type: ignore[import-not-found]
-        from IPython.display import HTML, display  # type: ignore[import-not-found]
     except ImportError:
-        get_ipython = None
-    if get_ipython is None or get_ipython() is None or "IPKernelApp" not in get_ipython().config:
+        return False
+    return get_ipython() is not None and "IPKernelApp" in get_ipython().config
+
+
+def show_html(html: str, text: str, live: dict[str, Any] | None = None) -> None:
+    """In a notebook the picture (`live` where it has what that needs), elsewhere the terminal's."""
+    if not in_notebook():
         print(text)
-    else:
-        display(HTML(html))
+        return
+    from IPython.display import display  # type: ignore[import-not-found]
+
+    display({"text/plain": text, **(live or {}), "text/html": html}, raw=True)
 
 
 def written(text: str, path: str | Path | None) -> Any:

@@ -391,7 +391,23 @@ class ContextMixingMap(Result):
         `unit="piece"`, `cmap="viridis"`, ...).
         """
         seen = {key: display[key] for key in ("layer", "scope", "unit") if key in display}
-        show_html(self.view("fragment", example, **display), self[example].view("text", **seen))
+        show_html(
+            self.view("fragment", example, **display),
+            self[example].view("text", **seen),
+            self.view("bundle", example, **display),
+        )
+
+    def widget(self, example: int = 0, **display: Any) -> Any:
+        """The heatmap as a live widget of a notebook (extra `notebook`): its `target` is what is clicked."""
+        return self.view("widget", example, **display)
+
+    @property
+    def target(self) -> Any:
+        """What is clicked in this map's latest widget, for `m.attribution(m.target)`; None where nothing is."""
+        return self.view("target")
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return self.view("bundle")  # type: ignore[no-any-return]
 
     def to_view(self, example: int = 0, **display: Any) -> dict[str, Any]:
         """What the browser widget draws, as JSON can hold it."""
