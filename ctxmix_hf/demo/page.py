@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import api, examples, extras, gate, handlers, links, parts, snippets
+from ctxmix_hf.demo import api, examples, extras, gate, handlers, links, options, parts, snippets
 from ctxmix_hf.demo.door import TITLE
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX
@@ -101,6 +101,7 @@ def _top() -> Parts:
         ]
         gr.Button("+ second sentence", size="sm", min_width=90, scale=0, elem_id="pair-button")
     parts.html("message-box", f"<div id='message'></div>{PENDING}")
+    settings = gr.Textbox("", label="Options of the method", elem_id="options", visible="hidden")
     stop = gr.Button("Stop", elem_id="stop", visible="hidden")
     now = gr.Textbox("map", visible="hidden")  # the tab that is open
     serial = gr.Textbox("", visible="hidden")  # the number of a request, filled in by the browser
@@ -109,6 +110,7 @@ def _top() -> Parts:
         "method": method,
         "text": text,
         "pair": pair,
+        "options": settings,
         "show": show,
         "now": now,
         "serial": serial,
@@ -121,12 +123,16 @@ def _asked(made: Parts) -> list[Any]:
     return [made[name] for name in ("model", "method", "text", "pair")]
 
 
+FIELDS = ("model", "method", "text", "pair", "options")
+
+
 def _map_tab(made: Parts) -> Parts:
     with gr.Tab("Map", id="map") as tab, gr.Row():
         with gr.Column(scale=7, min_width=320):
             main = parts.heatmap("main", parts.answer(*DEFAULT))
         with gr.Column(scale=3, min_width=280, elem_id="beside"):
-            parts.html("beside-box", "<div id='prediction'></div><div id='method-info'></div>")
+            places = ("prediction", "method-info", "method-options")
+            parts.html("beside-box", "".join(f"<div id='{name}'></div>" for name in places))
             compute = gr.Button(
                 "What did the prediction depend on?", size="sm", elem_id="scores-button"
             )
@@ -164,23 +170,33 @@ def _why_tab(made: Parts) -> Parts:
                 container=False,
                 min_width=140,
             )
+            rule = gr.Dropdown(
+                [("attention frozen", options.RULES[0]), ("through attention", options.RULES[1])],
+                value=options.RULES[0],
+                label="Rule",
+                elem_id="why-rule",
+                container=False,
+                min_width=140,
+                scale=0,
+            )
             go = gr.Button("Explain", elem_id="why-button", scale=0, min_width=90)
         account = parts.panel("why")
-    asked = [made[name] for name in ("model", "text", "pair")] + [word, foil, made["serial"]]
+    asked = [made[name] for name in ("model", "text", "pair")] + [word, foil, rule, made["serial"]]
     gr.on(
-        [go.click, word.submit, foil.submit],
+        [go.click, word.submit, foil.submit, rule.input],
         parts.why,
         asked,
         account,
         concurrency_id="model",
         trigger_mode="multiple",
-        js=parts.stamped("why", 5),
+        js=parts.stamped("why", 6),
         **PRIVATE,
     ).then(
         None,
-        [word, foil],
+        [word, foil, rule],
         None,
-        js="(word, foil) => window.ctxmixSpace.put({word, foil})",
+        js="(word, foil, rule) => window.ctxmixSpace.put({word, foil, "
+        f"rule: rule === '{options.RULES[0]}' ? '' : rule}})",
         **PRIVATE,
     )
     tab.select(
@@ -191,7 +207,7 @@ def _why_tab(made: Parts) -> Parts:
         concurrency_id="model",
         **PRIVATE,
     )
-    return {"why_tab": tab, "word": word, "foil": foil, "why": account}
+    return {"why_tab": tab, "word": word, "foil": foil, "rule": rule, "why": account}
 
 
 def _similarity_tab(made: Parts) -> Parts:
@@ -359,13 +375,14 @@ def _compare_tab(made: Parts) -> Parts:
 
 def _events(made: Parts) -> None:
     """A new text, model or method: the map with what stands beside it, and the open tab."""
-    asked = [*_asked(made), made["serial"]]
+    asked = [made[name] for name in (*FIELDS, "serial")]
     triggers = [
         made["text"].submit,
         made["pair"].submit,
         made["show"].click,
         made["method"].input,
         made["model"].input,
+        made["options"].input,
     ]
     drawn = [
         gr.on(
@@ -375,15 +392,15 @@ def _events(made: Parts) -> None:
             made["main"],
             concurrency_id="model",
             trigger_mode="multiple",
-            js=parts.stamped("main", 4),
+            js=parts.stamped("main", 5),
             **PRIVATE,
         )
     ]
     for button, (_, model, text, pair) in zip(
         made["examples_tab"], examples.SENTENCES, strict=True
     ):
-        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair)))
-        button.click(None, None, _asked(made), js=f"() => [{constants}]", **PRIVATE)
+        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair, "")))
+        button.click(None, None, asked[:-1], js=f"() => [{constants}]", **PRIVATE)
         drawn.append(
             button.click(
                 parts.answer,
@@ -398,7 +415,9 @@ def _events(made: Parts) -> None:
     names = ("mode", "model", "method", "text", "pair", "other_model", "other_method", "other_text")
     compared = [made[name] for name in ("now", *names, "compared", "serial")]
     shown = [made[name] for name in ("first", "second", "gap", "compare_message", "compared")]
-    reasons = [made[name] for name in ("now", "model", "text", "pair", "word", "foil", "serial")]
+    reasons = [
+        made[name] for name in ("now", "model", "text", "pair", "word", "foil", "rule", "serial")
+    ]
     alike = [made[name] for name in ("now", "model", "a", "b", "serial")]
     for event in drawn:
         event.then(lambda: "", None, made["agreement"], **PRIVATE)

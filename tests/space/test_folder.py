@@ -87,7 +87,7 @@ def test_it_deploys_and_the_deployed_folder_runs(tmp_path: Path) -> None:
             "app.py",
             "README.md",
             "requirements.txt",
-            "ctxmix_hf/viz/canvas.js",
+            "ctxmix_hf/viz/js/main.js",
             "ctxmix_hf/demo/examples.json",
         } <= files
         assert not any(name.endswith(".pyc") for name in files)
