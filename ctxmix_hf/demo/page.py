@@ -8,7 +8,19 @@ from typing import Any
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import api, examples, extras, gate, handlers, links, options, parts, snippets
+from ctxmix_hf.addresses import PROJECT_URLS
+from ctxmix_hf.demo import (
+    api,
+    examples,
+    extras,
+    gate,
+    handlers,
+    hub,
+    links,
+    options,
+    parts,
+    snippets,
+)
 from ctxmix_hf.demo.door import TITLE
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX
@@ -19,6 +31,22 @@ Parts = dict[str, Any]
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 HEAD = """<div class='ctxmix-head'><h1>Which tokens was each representation made from?</h1>
 <p>Rows are targets, columns the sources they were mixed from. Click a row or a word.</p></div>"""
+PAPERS = {
+    "ALTI": "2203.04212",
+    "Value Zeroing": "2301.12971",
+    "GlobEnc": "2205.03286",
+    "vector norms": "2004.10102",
+    "attention rollout and flow": "2005.00928",
+    "hidden token attribution": "1908.04211",
+}
+FOOT = "<p class='ctxmix-foot'>Papers: {papers} · {ours}</p>".format(
+    papers=", ".join(
+        f"<a href='https://arxiv.org/abs/{paper}'>{name}</a>" for name, paper in PAPERS.items()
+    ),
+    ours=" · ".join(
+        f"<a href='{PROJECT_URLS[name]}'>{name}</a>" for name in ("Documentation", "Repository")
+    ),
+)
 PENDING = """<div id='pending' role='status' hidden><span></span> <button type='button'>Stop</button></div>"""
 TABS = ("map", "why", "embeddings", "compare", "image", "precomputed", "share")
 
@@ -44,7 +72,10 @@ def build_page() -> Any:
                 **extras.precomputed_tab(made, PRIVATE),
                 **extras.share_tab(made, PRIVATE),
             }
+        made |= _examples()
+        gr.HTML(FOOT, apply_default_css=False, padding=False, elem_id="foot")
         _events(made)
+        page.load(lambda: hub.panel(DEFAULT[2]), None, made["hub"], queue=False, **PRIVATE)
         links.add(
             page, {name: part for name, part in made.items() if not name.endswith("_tab")}, PRIVATE
         )
@@ -95,11 +126,6 @@ def _top() -> Parts:
         elem_id="pair",
         container=False,
     )
-    with gr.Row(elem_id="examples"):
-        buttons = [
-            gr.Button(title, size="sm", min_width=90, scale=0) for title, *_ in examples.SENTENCES
-        ]
-        gr.Button("+ second sentence", size="sm", min_width=90, scale=0, elem_id="pair-button")
     parts.html("message-box", f"<div id='message'></div>{PENDING}")
     settings = gr.Textbox("", label="Options of the method", elem_id="options", visible="hidden")
     stop = gr.Button("Stop", elem_id="stop", visible="hidden")
@@ -115,8 +141,18 @@ def _top() -> Parts:
         "now": now,
         "serial": serial,
         "stop": stop,
-        "examples_tab": buttons,
     }
+
+
+def _examples() -> Parts:
+    """Below the picture for the keyboard, above it for the eye (page.css)."""
+    with gr.Row(elem_id="examples"):
+        buttons = [
+            gr.Button(title, size="sm", min_width=90, scale=0) for title, *_ in examples.SENTENCES
+        ]
+        gr.Button("+ second sentence", size="sm", min_width=90, scale=0, elem_id="pair-button")
+        gr.Button("Take the tour", size="sm", min_width=90, scale=0, elem_id="tour-button")
+    return {"examples_tab": buttons}
 
 
 def _asked(made: Parts) -> list[Any]:
@@ -133,6 +169,7 @@ def _map_tab(made: Parts) -> Parts:
         with gr.Column(scale=3, min_width=280, elem_id="beside"):
             places = ("prediction", "method-info", "method-options")
             parts.html("beside-box", "".join(f"<div id='{name}'></div>" for name in places))
+            models = parts.html("hub", hub.panel(DEFAULT[2]))
             compute = gr.Button(
                 "What did the prediction depend on?", size="sm", elem_id="scores-button"
             )
@@ -148,7 +185,7 @@ def _map_tab(made: Parts) -> Parts:
         js=parts.stamped("scores-panel", 3),
         **PRIVATE,
     ).then(None, None, None, js="() => window.ctxmixSpace.put({scores: 1})", **PRIVATE)
-    return {"map_tab": tab, "main": main, "scores": scores}
+    return {"map_tab": tab, "main": main, "scores": scores, "hub": models}
 
 
 def _why_tab(made: Parts) -> Parts:
@@ -382,7 +419,7 @@ def _events(made: Parts) -> None:
         made["show"].click,
         made["method"].input,
         made["model"].input,
-        made["options"].input,
+        made["options"].submit,
     ]
     drawn = [
         gr.on(

@@ -37,12 +37,13 @@ function control(option, value, change) {
   return label;
 }
 
-/** Put a value in one of Gradio's fields as if it had been typed. */
+/** Put a value in one of Gradio's fields as if it had been typed, and Enter pressed. */
 export function type(selector, value) {
   const box = document.querySelector(selector);
   if (!box) return;
-  Object.getOwnPropertyDescriptor(Object.getPrototypeOf(box), "value").set.call(box, value);
+  box.value = value;
   box.dispatchEvent(new Event("input", { bubbles: true }));
+  box.dispatchEvent(new KeyboardEvent("keypress", { key: "Enter", bubbles: true }));
 }
 
 const FIELD = "#options textarea, #options input";

@@ -120,7 +120,35 @@ function fields() {
 }
 
 let waiting = false; // a link asked for another map than the page opens with
+/** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
+function stops() {
+  for (const tab of document.querySelectorAll('#tabs [role="tab"]')) {
+    const at = tab.getAttribute("aria-selected") === "true" ? 0 : -1;
+    if (tab.tabIndex !== at) tab.tabIndex = at;
+  }
+  const code = document.querySelector("#snippet .cm-scroller"); // it scrolls, so keys must reach it
+  if (code && code.tabIndex !== 0) code.tabIndex = 0;
+  const show = document.querySelector("#show");
+  if (show && show.tabIndex !== -1) show.tabIndex = -1;
+}
+
+function walk(e) {
+  // an open list that scrolls would be a stop of its own, and is gone as soon as it is reached
+  if (e.key === "Tab")
+    for (const list of document.querySelectorAll('ul[id$="-options"]')) list.tabIndex = -1;
+  const tab = e.target.closest && e.target.closest('#tabs [role="tab"]');
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+  if (!tab || !step) return;
+  const all = [...tab.closest('[role="tablist"]').querySelectorAll('[role="tab"]')];
+  const next = all[(all.indexOf(tab) + step + all.length) % all.length];
+  e.preventDefault();
+  e.stopPropagation();
+  next.click();
+  next.focus();
+}
+
 function refresh() {
+  stops();
   const main = widgets.main;
   if (field("pair")) document.body.classList.add("ctxmix-pair");
   const line = document.querySelector("#pending");
@@ -254,4 +282,5 @@ if (initial.get("embed") === "1") document.body.classList.add("ctxmix-embed");
 window.ctxmixSpace = space;
 document.addEventListener("input", refresh, true);
 document.addEventListener("click", click);
+document.addEventListener("keydown", walk, true);
 setInterval(refresh, 200);

@@ -34,8 +34,8 @@ export function draw(w, pen, g) {
 function sheet(w, pen, g, { cells, over, rows }) {
   const [wide, high] = [g.seenWidth - g.x, g.seenHeight - g.y - FOOT];
   pen.clipped(g.x - 1, g.y - 1, wide + 1, high + 2, () => pen.moved(-g.sx, -g.sy, cells));
-  pen.clipped(g.x, 0, wide, g.y, () => pen.moved(-g.sx, 0, over));
-  pen.clipped(0, g.y - 1, g.x, high + 2, () => pen.moved(0, -g.sy, rows));
+  pen.clipped(g.x - 7, 0, wide + 7, g.y, () => pen.moved(-g.sx, 0, over));
+  pen.clipped(0, g.y - 5, g.x, high + 10, () => pen.moved(0, -g.sy, rows));
 }
 
 function heat(w, pen, g, ink, value) {

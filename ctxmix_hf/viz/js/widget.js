@@ -89,10 +89,11 @@ export class Widget {
     const part = (name, tag = "div") => (this[name] = make(tag, `cmx-${name}`));
     r.textContent = "";
     r.classList.add("cmx");
-    r.append(part("title"), part("finding", "p"), part("sentence"), part("bar"));
     this.panel = make("div", "cmx-bar cmx-options");
     this.panel.hidden = true;
-    r.append(this.panel, part("stage"), part("readout"), part("status"), part("note"));
+    // the picture before its controls for Tab; canvas.css shows them above it
+    r.append(part("title"), part("finding", "p"), part("stage"), part("sentence"), part("bar"));
+    r.append(this.panel, part("readout"), part("status"), part("note"));
     this.finding.setAttribute("dir", "auto");
     this.sentence.setAttribute("dir", this.rtl ? "rtl" : "ltr");
     this.sentence.setAttribute("role", "group");
@@ -256,7 +257,7 @@ export class Widget {
     this.root.classList.toggle("cmx-dark", this.dark);
     this.groups = m.groups(s);
     this.labels = this.groups.map((g) => m.label(g, s));
-    this.matrix = m.matrix(s, s.scope, m.place(s.layer));
+    this.matrix = m.matrix(s, this.scope(), m.place(s.layer));
     this.table = palette(
       s.view === "image" && s.cmap === "blues" ? "heat" : s.cmap,
       m.signed,
@@ -267,7 +268,9 @@ export class Widget {
     this.row = chosen.length ? m.sum(this.matrix, chosen, n) : null;
     this.stack =
       s.view === "layers"
-        ? m.layers.map((_, l) => m.sum(m.matrix(s, s.scope, l), chosen.length ? chosen : [0], n))
+        ? m.layers.map((_, l) =>
+            m.sum(m.matrix(s, this.scope(), l), chosen.length ? chosen : [0], n),
+          )
         : null;
     this.top = this.scale();
     this.sync();
@@ -340,12 +343,12 @@ export class Widget {
     }
     if (s.view === "image") {
       const rows = layers.map((l) =>
-        m.sum(m.matrix(s, s.scope, l), chosen.length ? chosen : [0], n),
+        m.sum(m.matrix(s, this.scope(), l), chosen.length ? chosen : [0], n),
       );
       return Math.max(...rows.map(others)) || 1;
     }
     const shown = [this.row, ...(this.stack || [])].filter(Boolean).map(others); // sums of several rows may be more
-    return Math.max(...layers.map((l) => m.top(s, s.scope, l)), ...shown) || 1;
+    return Math.max(...layers.map((l) => m.top(s, this.scope(), l)), ...shown) || 1;
   }
 
   shade(v) {
@@ -408,19 +411,23 @@ export class Widget {
     e.preventDefault();
   }
 
+  /** Heads are seen within their layer, and so is all that is said beside them. */
+  scope() {
+    return this.s.view === "heads" ? "layer" : this.s.scope;
+  }
+
   within() {
-    return this.s.scope === "layer" || /^within/.test((this.p.maps.input || {}).label || "");
+    return this.scope() === "layer" || /^within/.test((this.p.maps.input || {}).label || "");
   }
 
   /** Which layer, and from where: as titles say it everywhere. */
   where() {
-    const within = this.within() || this.s.view === "heads";
-    return within ? `within layer ${this.s.layer}` : `layer ${this.s.layer}, from the input`;
+    return this.within() ? `within layer ${this.s.layer}` : `layer ${this.s.layer}, from the input`;
   }
 
   /** Everything the chosen rows took, hidden tokens included. */
   whole() {
-    const raw = this.model.raw(this.s.scope, this.model.place(this.s.layer));
+    const raw = this.model.raw(this.scope(), this.model.place(this.s.layer));
     const n = this.model.n;
     let sum = 0;
     for (const i of this.rows()) {
@@ -436,7 +443,7 @@ export class Widget {
     const chosen = this.rows();
     if (!chosen.length) return "";
     const plain = { ...s, norm: "none" };
-    const row = m.sum(m.matrix(plain, s.scope, m.place(s.layer)), chosen, this.groups.length);
+    const row = m.sum(m.matrix(plain, this.scope(), m.place(s.layer)), chosen, this.groups.length);
     const patch = (i) => p.image && this.groups[i][0] >= p.image.offset;
     const names = this.labels.map((name, i) => (patch(i) ? `patch ${name}` : apart(name)));
     const span = {
@@ -595,7 +602,8 @@ export class Widget {
     box.style.maxHeight = `${high + (g.width > room ? 16 : 0)}px`;
     this.space.style.width = `${g.width}px`;
     this.space.style.height = `${g.height}px`;
-    this.geometry = seen(g, g.height > tall ? room - 16 : room, high, {
+    const [wide, deep] = [box.clientWidth || room, box.clientHeight || high]; // without the bars, where they take room
+    this.geometry = seen(g, Math.min(room, wide), Math.min(g.height, deep), {
       x: box.scrollLeft,
       y: box.scrollTop,
     });
@@ -624,7 +632,7 @@ export class Widget {
     return ["ctxmix", ...said.filter(Boolean)]
       .join("-")
       .replace(/[^\p{L}\p{N}.-]+/gu, "_")
-      .replace(/_+$/, "");
+      .replace(/[_.]+$/, "");
   }
 
   /** The sentence, then model, method and layer. */
