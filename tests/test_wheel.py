@@ -344,6 +344,7 @@ READERS = {
     },
     "demo/page.css": "from ctxmix_hf.demo import parts; assert parts.asset('page.css') in parts.assets({}).value",
     "demo/digits.json": "from ctxmix_hf.demo import pictures; assert pictures.example('digit 4')",
+    "demo/preview.png": "from ctxmix_hf.demo import door; assert door.preview().startswith(b'\\x89PNG')",
     "demo/icon.svg": "from ctxmix_hf.demo import parts; assert parts.asset('icon.svg')",
     **{
         f"demo/maps/{file}": "from ctxmix_hf.demo import stores; assert "

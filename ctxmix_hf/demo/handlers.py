@@ -288,27 +288,44 @@ def compared(
     )
 
 
-def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[str, Any]:
-    """Spearman's correlation of every pair of methods on the row of a target, from the input to the last layer."""
+def quick_methods(model: str, text: str, pair: str = "") -> tuple[list[str], list[str]]:
+    """The methods that are quick enough for a table of all of them, and those that are not."""
     text, pair = check_text(text), check_pair(pair)
     held = SHELF.get(model)
     check_cost(held, "attention", text, pair)
     tokens = count_tokens(held, text, pair)
     quick = [name for name in map_methods() if estimate(held, name, tokens) < 2]
+    return quick, [name for name in map_methods() if name not in quick]
+
+
+def target_row(model: str, text: str, methods: list[str], target: int = 0, pair: str = "") -> Any:
+    """The row of a target under some methods, from the input to the last layer, by name."""
+    text, pair = check_text(text), check_pair(pair)
+    held = SHELF.get(model)
+    place = check_target(int(target), count_tokens(held, text, pair))
     with held.lock:
         maps = cm.explain(
             held.model,
             pairs.both(text, pair),
-            quick,
+            methods,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
         )
-    place = check_target(int(target), tokens)
-    rows = {name: made[0].attribution(place) for name, made in maps.items()}
+    return {name: made[0].attribution(place) for name, made in maps.items()}
+
+
+def correlations(rows: dict[str, Any], target: int, left_out: list[str]) -> dict[str, Any]:
+    """Spearman's correlation of every pair of methods on the row of a target."""
     table = [[a.rank_correlation(b) for b in rows.values()] for a in rows.values()]
-    left_out = [name for name in map_methods() if name not in quick]
-    named = next(iter(maps.values())).tokens[0].shown()[place]
+    named = next(iter(rows.values())).tokens[0].shown()[target]
     return {"target": named, "methods": list(rows), "correlation": table, "left_out": left_out}
+
+
+def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[str, Any]:
+    """How far the methods agree on the row of a target."""
+    quick, left_out = quick_methods(model, text, pair)
+    rows = target_row(model, text, quick, target, pair)
+    return correlations(rows, int(target), left_out)
 
 
 def warm() -> None:

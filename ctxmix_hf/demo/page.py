@@ -387,8 +387,8 @@ def _compare_tab(made: Parts) -> Parts:
         concurrency_id="model",
         **PRIVATE,
     )
-    button.click(
-        parts.agree,
+    agreeing = button.click(
+        parts.agree_steps,
         [made["model"], made["text"], made["pair"], target],
         table,
         concurrency_id="model",
@@ -406,6 +406,7 @@ def _compare_tab(made: Parts) -> Parts:
         "gap": gap,
         "compare_message": message,
         "agreement": table,
+        "agreeing_tab": agreeing,
         "compared": compared,
     }
 
@@ -457,7 +458,7 @@ def _events(made: Parts) -> None:
     ]
     alike = [made[name] for name in ("now", "model", "a", "b", "serial")]
     for event in drawn:
-        event.then(lambda: "", None, made["agreement"], **PRIVATE)
+        event.then(lambda: "", None, made["agreement"], cancels=[made["agreeing_tab"]], **PRIVATE)
         event.then(
             parts.when("compare", parts.compare_once, 5),
             compared,

@@ -92,6 +92,17 @@ def score_lines(attributions: dict[str, Any]) -> str:
     )
 
 
+def progress(done: int, of: int, name: str = "") -> str:
+    """How far a table of methods is."""
+    said = (
+        f"{done} of {of} methods, now {people_name(name)}"
+        if of
+        else "Looking which methods are quick"
+    )
+    bar = f"<progress max='{of}' value='{done}' aria-label='Methods done'></progress>" if of else ""
+    return f"<div class='ctxmix-progress' role='status'>{bar} {escape(said)}</div>"
+
+
 def agreement_table(result: dict[str, Any]) -> str:
     """Methods by methods, coloured by correlation."""
     names = result["methods"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -211,12 +212,25 @@ def compare_once(*fields: Any) -> tuple[Any, ...]:
 
 
 def agree(model: str, text: str, pair: str, target: int) -> str:
+    """The table of agreement, whole."""
+    *_, last = agree_steps(model, text, pair, target)
+    return last
+
+
+def agree_steps(model: str, text: str, pair: str, target: int) -> Iterator[str]:
+    """The same, method by method: how far it is, then the table. Each step is a turn at the gate, so
+    others are not kept waiting, and what nobody waits for any more is not computed.
+    """
+    yield panels.progress(0, 0)
     try:
-        return panels.agreement_table(
-            gate.run(handlers.agreement, model, text, int(target or 0), pair)
-        )
+        place, rows = int(target or 0), dict[str, Any]()
+        quick, left_out = gate.latest("agreement", handlers.quick_methods, model, text, pair)
+        for name in quick:
+            yield panels.progress(len(rows), len(quick), name)
+            rows |= gate.latest("agreement", handlers.target_row, model, text, [name], place, pair)
+        yield panels.agreement_table(handlers.correlations(rows, place, left_out))
     except cm.CtxmixError as error:
-        return panels.message(str(error))
+        yield panels.message(str(error))
 
 
 def show_image(

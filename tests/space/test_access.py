@@ -18,7 +18,7 @@ TABS = {  # and what each shows when it is open
     "Compare": "#map-difference canvas",
     "Images": "#map-image canvas",
     "Library": "#map-precomputed canvas",
-    "Share & code": "#snippet >> text=cm.explain",
+    "Share & code": "#snippet >> text=import ctxmix_hf",
 }
 FOCUS = "(() => { const e = document.activeElement; return e.id || e.tagName.toLowerCase(); })()"
 

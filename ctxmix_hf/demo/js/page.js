@@ -219,6 +219,10 @@ space.show = (host, name, payload) => {
     delete widgets[name];
     return;
   }
+  if (again(widgets[name], payload) && widgets[name].root === host) {
+    refresh();
+    return;
+  }
   if (name === "main") {
     place("prediction", payload.prediction, payload.query);
     if (payload.serial) forget();
@@ -242,9 +246,13 @@ space.panel = (host, name, value) => {
   host.removeAttribute("aria-busy");
 };
 
-/** What of the last view a new picture keeps. */
+/** Gradio may hand over the same value again: what was chosen in it since then stays. */
+const again = (before, payload) => before && JSON.stringify(before.p) === JSON.stringify(payload);
+
+/** What of the last view a new picture keeps: all of it where it is the answer to the same question. */
 function kept(before, payload) {
   const state = before.state();
+  if (JSON.stringify(before.p.query) === JSON.stringify(payload.query)) return state;
   delete state.pin;
   if (String(before.model.layers) !== String(payload.layers)) delete state.layer;
   if (payload.image || before.p.image) delete state.view;
