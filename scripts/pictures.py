@@ -137,7 +137,11 @@ def space() -> None:
         print(f"{taken} is not there: run pytest tests/space/test_page.py first")
         return
     with Image.open(taken) as image:
-        image.convert("RGB").save(IMAGES / "space.png", optimize=True)
+        shown = image.convert("RGB")
+        shown.save(IMAGES / "space.png", optimize=True)
+        # beside a link to the page (ctxmix_hf/demo/door.py): the top of it, at the size such previews have
+        top = shown.crop((100, 0, 1340, 651)).resize((1200, 630), Image.Resampling.LANCZOS)
+        top.quantize(128).save(ROOT / "ctxmix_hf" / "demo" / "preview.png", optimize=True)
 
 
 def pairs() -> None:

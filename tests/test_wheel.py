@@ -330,9 +330,21 @@ def test_demo_serves(installed: Installed) -> None:
 READERS = {
     "architectures.json": "assert len(cm.supported_architectures()) > 200",
     "demo/examples.json": "from ctxmix_hf.demo import examples; assert examples.read()['maps']",
-    "demo/glue.js": "from ctxmix_hf.demo import parts; assert 'ctxmixSpace' in parts.assets({}).js_on_load",
+    **{
+        f"demo/js/{name}.js": f"from ctxmix_hf.demo import parts; assert {word!r} in parts.assets({{}}).js_on_load"
+        for name, word in {
+            "address": "function merged",
+            "compare": "class Comparison",
+            "options": "function settings",
+            "page": "window.ctxmixSpace = space",
+            "ranks": "function spearman",
+            "requests": "class Requests",
+            "tour": "function tour",
+        }.items()
+    },
     "demo/page.css": "from ctxmix_hf.demo import parts; assert parts.asset('page.css') in parts.assets({}).value",
     "demo/digits.json": "from ctxmix_hf.demo import pictures; assert pictures.example('digit 4')",
+    "demo/preview.png": "from ctxmix_hf.demo import door; assert door.preview().startswith(b'\\x89PNG')",
     "demo/icon.svg": "from ctxmix_hf.demo import parts; assert parts.asset('icon.svg')",
     **{
         f"demo/maps/{file}": "from ctxmix_hf.demo import stores; assert "
@@ -372,10 +384,22 @@ READERS = {
         for name in ("agreement", "sentiment")
         for file in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     },
+    "viz/canvas.css": "from ctxmix_hf.viz import canvas; assert '.cmx-stage' in canvas.style()",
     **{
-        f"viz/{name}": f"from ctxmix_hf.viz import canvas; assert canvas.asset('{name}') in "
-        "canvas.script() + canvas.style()"
-        for name in ("canvas.css", "canvas.js", "draw.js", "finding.js", "paths.js", "widget.js")
+        f"viz/js/{name}.js": f"from ctxmix_hf.viz import canvas; assert {word!r} in canvas.script()"
+        for name, word in {
+            "colours": "function palette",
+            "controls": "function controls",
+            "draw": "function drawMap",
+            "finding": "function reach",
+            "layout": "function thinned",
+            "main": "window.ctxmix = {",
+            "model": "class Model",
+            "numbers": "function halves",
+            "paths": "function strongest",
+            "pens": "class SvgPen",
+            "widget": "class Widget",
+        }.items()
     },
     "models/agreement/heldout.json": "import json; json.loads((home / 'models/agreement/heldout.json').read_text())",
     "models/agreement/README.md": "-",

@@ -37,10 +37,13 @@ def models() -> list[str]:
     return list(BOX)
 
 
-def context_map(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:
+def context_map(
+    model: str, method: str, text: str, pair: str = "", options: str = ""
+) -> dict[str, Any]:
     """The whole map in the library's JSON schema: read it with
-    `ContextMixingMap.from_json(json.dumps(answer))`. `pair` is an optional second sentence."""
-    return handlers.map_of(model, method, text, pair).to_dict()  # type: ignore[no-any-return]
+    `ContextMixingMap.from_json(json.dumps(answer))`. `pair` is an optional second sentence, `options`
+    are the method's, as in `distance=euclidean,per_head=1`."""
+    return handlers.map_of(model, method, text, pair, options).to_dict()  # type: ignore[no-any-return]
 
 
 def attribution(

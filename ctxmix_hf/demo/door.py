@@ -12,6 +12,9 @@ import re
 import socket
 import time
 from collections import Counter
+from functools import cache
+from html import escape
+from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -43,6 +46,7 @@ DESCRIPTION = (
     "Type a sentence, choose a model and a method, and see which tokens each representation was made "
     "from, layer by layer: ALTI, Value Zeroing, GlobEnc, DecompX, attention rollout and more."
 )
+PREVIEW = "A sentence, coloured by where its masked word took information from, over the map of all its tokens."
 _META = re.compile(r"<meta\b[^>]*?\b(?:property|name)=[\"'](?:og|twitter):[^>]*>\s*", re.DOTALL)
 _OURS = "".join(
     f'<meta {kind}="{name}" content="{value}" />\n'
@@ -51,20 +55,29 @@ _OURS = "".join(
         ("property", "og:title", TITLE),
         ("property", "og:type", "website"),
         ("property", "og:description", DESCRIPTION),
-        ("name", "twitter:card", "summary"),
+        ("property", "og:image", "{origin}/preview.png"),
+        ("property", "og:image:alt", PREVIEW),
+        ("name", "twitter:card", "summary_large_image"),
+        ("name", "twitter:image", "{origin}/preview.png"),
         ("name", "twitter:title", TITLE),
         ("name", "twitter:description", DESCRIPTION),
     )
 )
 
 
-def own_head(page: bytes) -> bytes:
-    """The page with a description of its own in place of gradio's."""
-    text = _META.sub("", page.decode("utf-8"))
+@cache
+def preview() -> bytes:
+    """The picture beside a link to this page (scripts/pictures.py makes it of what a visitor sees)."""
+    return (resources.files("ctxmix_hf") / "demo" / "preview.png").read_bytes()
+
+
+def own_head(page: bytes, origin: str = "") -> bytes:
+    """The page with a description and a preview of its own in place of gradio's."""
+    text, ours = _META.sub("", page.decode("utf-8")), _OURS.replace("{origin}", escape(origin))
     return (
-        text.replace("</title>", f"</title>\n{_OURS}", 1).encode()
+        text.replace("</title>", f"</title>\n{ours}", 1).encode()
         if "</title>" in text
-        else (text.replace("<head>", f"<head>\n<title>{TITLE}</title>\n{_OURS}", 1).encode())
+        else (text.replace("<head>", f"<head>\n<title>{TITLE}</title>\n{ours}", 1).encode())
     )
 
 
@@ -137,6 +150,8 @@ class Door:
                 429,
                 "Too many connections are open from your address. Close some, then try again.",
             )
+        if scope["path"] == "/preview.png" and scope["method"] in ("GET", "HEAD"):
+            return await reply(send, 200, b"image/png", preview())
         self.open[visitor] += 1
         try:
             await self._pass(scope, receive, send, visitor, most)
@@ -200,7 +215,7 @@ class Door:
                 held.append(message.get("body", b""))
                 if message.get("more_body"):
                     return
-                start, body = held[0], own_head(b"".join(held[1:]))
+                start, body = held[0], own_head(b"".join(held[1:]), origin(scope))
                 held.clear()
                 headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
                 await send(
@@ -252,7 +267,18 @@ def listening(scope: Any) -> str:
     return parts[-1] if len(parts) >= 3 and "call" in parts[:-2] else ""
 
 
+def origin(scope: Any) -> str:
+    """Where the visitor found this page; its host was checked before."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    secure = headers.get(b"x-forwarded-proto", scope.get("scheme", "http")).startswith("https")
+    return f"{'https' if secure else 'http'}://{headers.get(b'host', '')}"
+
+
 async def refuse(send: Any, status: int, text: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS]
+    await reply(send, status, b"text/plain; charset=utf-8", text.encode())
+
+
+async def reply(send: Any, status: int, kind: bytes, body: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *HEADERS]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text.encode()})
+    await send({"type": "http.response.body", "body": body})

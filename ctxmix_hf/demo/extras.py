@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
 import time
@@ -226,14 +227,16 @@ def opened(
 
 
 # ---- sharing --------------------------------------------------------------------------------------------------
-def files(model: str, method: str, text: str, pair: str = "") -> tuple[Any, str]:
-    """JSON, CSV, HTML and figures of the map above, in a folder of their own."""
+def files(
+    model: str, method: str, text: str, pair: str = "", settings: str = "", view: str = "{}"
+) -> tuple[Any, str]:
+    """JSON, CSV, HTML and figures of the map as it is shown, in a folder of their own."""
     try:
         tidy()
         folder = tempfile.mkdtemp(prefix=FOLDERS)
-        return gr.update(
-            value=gate.run(handlers.files, folder, model, method, text, pair), visible=True
-        ), ""
+        state = json.loads(view) if view.startswith("{") else {}
+        made = gate.run(handlers.files, folder, model, method, text, pair, settings or "", state)
+        return gr.update(value=made, visible=True), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
 
@@ -247,7 +250,7 @@ def tidy(seconds: float = 600) -> None:
 
 
 def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
-    asked = [top[name] for name in ("model", "method", "text", "pair")]
+    asked = [top[name] for name in ("model", "method", "text", "pair", "options", "serial")]
     default = {name: top[name].value for name in ("model", "method", "text")}
     with gr.Tab("Share & code", id="share") as tab:
         held = "Link to the view you came from (everything is in the address, except an uploaded picture)"
@@ -259,7 +262,7 @@ def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
             elem_id="snippet",
         )
         go = gr.Button(
-            "Prepare files of the map: JSON, CSV, HTML, SVG, PNG, safetensors",
+            "Prepare files of the map as it is shown: HTML, SVG, PNG, CSV, JSON, safetensors",
             elem_id="files-button",
         )
         message = parts.html("files-message")
@@ -280,5 +283,6 @@ def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
         queue=False,
         **private,
     )
-    go.click(files, asked, [made, message], **private)
+    view = "(...fields) => [...fields.slice(0, -1), window.ctxmixSpace.view()]"
+    go.click(files, asked, [made, message], js=view, **private)
     return {"share_tab": tab}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import torch
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import examples, pairs
+from ctxmix_hf.demo import examples, options, pairs
 from ctxmix_hf.demo.limits import check_cost, check_text, count_tokens, estimate, info_of
 from ctxmix_hf.demo.pairs import check_pair
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.heads import link_of
+from ctxmix_hf.viz.names import people_name
+from ctxmix_hf.viz.payload import check_state
 
 SCORES = ("blank_out", "grad_x_input", "integrated_gradients")
 
@@ -24,12 +27,14 @@ def map_methods() -> list[str]:
     return [row.name for row in cm.list_methods() if row.kind != "attribution"]
 
 
-def map_of(model: str, method: str, text: str, pair: str = "") -> Any:
-    """The `ContextMixingMap` of a sentence or a pair: from the examples where it is one of them, else computed."""
+def map_of(model: str, method: str, text: str, pair: str = "", settings: str = "") -> Any:
+    """The `ContextMixingMap` of a sentence or a pair: from the examples where it is one of them, else
+    computed. `settings` are the method's options (`distance=euclidean,per_head=1`).
+    """
     text, pair = check_text(text), check_pair(pair)
-    info_of(method)
+    asked = options.chosen(method, settings)
     found = examples.find(model, method, text, pair)
-    if found is not None:
+    if found is not None and asked is method:
         return found
     held = SHELF.get(model)
     check_cost(held, method, text, pair)
@@ -37,27 +42,33 @@ def map_of(model: str, method: str, text: str, pair: str = "") -> Any:
         made = cm.explain(
             held.model,
             pairs.both(text, pair),
-            method,
+            asked,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
         )[0]
     return pairs.named(made, held.tokenizer, text, pair)
 
 
-def view_of(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:
+def view_of(
+    model: str, method: str, text: str, pair: str = "", settings: str = ""
+) -> dict[str, Any]:
     """The same for the widget, with what a link needs to reopen it."""
-    made = map_of(model, method, text, pair)
+    made = map_of(model, method, text, pair, settings)
     query = {"model": model, "method": method, "text": check_text(text), "pair": check_pair(pair)}
+    query["options"] = settings.strip()
+    said = f" ({query['options'].replace(',', ', ')})" if query["options"] else ""
     return {
-        **made.to_view(title=f"{method} · {model.rsplit('/', 1)[-1]}"),
+        **made.to_view(title=f"{method}{said} · {model.rsplit('/', 1)[-1]}"),
         "second": pairs.second_starts(made),
         "query": query,
     }
 
 
-def answer(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:
+def answer(
+    model: str, method: str, text: str, pair: str = "", settings: str = ""
+) -> dict[str, Any]:
     """Everything the map tab shows of one request, computed together so that it belongs together."""
-    view = view_of(model, method, text, pair)
+    view = view_of(model, method, text, pair, settings)
     try:
         predicted = predictions(model, text, pair)
     except cm.CtxmixError:
@@ -66,16 +77,18 @@ def answer(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]
 
 
 def why(
-    model: str, text: str, pair: str = "", word: str = "", foil: str = ""
+    model: str, text: str, pair: str = "", word: str = "", foil: str = "", rule: str = ""
 ) -> tuple[str, dict[str, Any]]:
     """The ledger of a prediction as HTML, and gradients and blank-out of the same output beside it."""
-    made = ledger(model, text, pair, word, foil)
+    made = ledger(model, text, pair, word, foil, rule)
     return made._repr_html_(), {} if word.strip() or foil.strip() else {
         name: scores(model, text, name, pair) for name in SCORES
     }
 
 
-def ledger(model: str, text: str, pair: str = "", word: str = "", foil: str = "") -> Any:
+def ledger(
+    model: str, text: str, pair: str = "", word: str = "", foil: str = "", rule: str = ""
+) -> Any:
     """Signed contributions of the tokens and biases that sum to the model's own number."""
     text, pair = check_text(text), check_pair(pair)
     held = SHELF.get(model)
@@ -93,17 +106,54 @@ def ledger(model: str, text: str, pair: str = "", word: str = "", foil: str = ""
             pairs.both(text, pair),
             word.strip() or None,
             foil=foil.strip() or None,
+            rule=rule or options.RULES[0],
             tokenizer=held.tokenizer,
         )
 
 
-def files(folder: str, model: str, method: str, text: str, pair: str = "") -> list[str]:
-    """The map in every format a person may want, saved in a folder."""
-    made = map_of(model, method, text, pair)
-    return [
-        str(made.save(Path(folder) / f"map.{kind}"))
-        for kind in ("json", "csv", "html", "svg", "png", "safetensors")
-    ]
+def files(
+    folder: str,
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    settings: str = "",
+    view: dict[str, Any] | None = None,
+) -> list[str]:
+    """The map in every format a person may want, saved in a folder: pictures as the page shows them
+    (layer, colours, target, words), tables of the layer and unit it shows, the whole map as data.
+    """
+    made = map_of(model, method, text, pair, settings)
+    scopes = ("input",) if made.layers is None else ("input", "layer")
+    state = check_state(view or {}, made.layer_numbers, scopes)
+    layer, scope = state.get("layer", -1), state.get("scope", "input")
+    pieces = state.get("unit") == "piece"
+    unit = made if pieces else made.words()
+    pins = {int(pin) for pin in str(state.get("pin", "")).split(".") if pin.isdecimal()}
+    rows = [[place] for place in range(made.size)] if pieces else made.tokens[0].groups()
+    said = f"{people_name(method)}{f' ({settings})' if settings else ''}"
+    named = f"{model.rsplit('/', 1)[-1]}, {said}, {made.where(layer, scope)}"
+    number = made.layer_numbers[-1] if layer < 0 else layer
+    title = f"{text.strip()}{' / ' + pair.strip() if pair.strip() else ''}\n{named}"
+    parts = ("ctxmix", model.rsplit("/", 1)[-1], method, settings, f"layer{number}", text[:40])
+    stem = re.sub(r"[^\w.+=-]+", "_", "-".join(filter(None, parts))).strip("_.")
+    path = lambda kind: Path(folder) / f"{stem}.{kind}"
+    made.to_html(path("html"), title=title.replace("\n", " · "), **state)
+    figure = unit.plot(
+        layer,
+        scope,
+        words=False,
+        cmap=state.get("cmap"),
+        title=title,
+        marked=[k for k, places in enumerate(rows) if pins & set(places)],
+        diagonal=bool(state.get("diagonal")),
+    )
+    for kind in ("svg", "png"):
+        figure.savefig(path(kind))
+    path("csv").write_text(unit.layer(layer).to_csv(), encoding="utf-8")
+    made.save(path("json"))
+    made.save(path("safetensors"))
+    return [str(path(kind)) for kind in ("html", "svg", "png", "csv", "json", "safetensors")]
 
 
 def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
@@ -238,27 +288,44 @@ def compared(
     )
 
 
-def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[str, Any]:
-    """Spearman's correlation of every pair of methods on the row of a target, from the input to the last layer."""
+def quick_methods(model: str, text: str, pair: str = "") -> tuple[list[str], list[str]]:
+    """The methods that are quick enough for a table of all of them, and those that are not."""
     text, pair = check_text(text), check_pair(pair)
     held = SHELF.get(model)
     check_cost(held, "attention", text, pair)
     tokens = count_tokens(held, text, pair)
     quick = [name for name in map_methods() if estimate(held, name, tokens) < 2]
+    return quick, [name for name in map_methods() if name not in quick]
+
+
+def target_row(model: str, text: str, methods: list[str], target: int = 0, pair: str = "") -> Any:
+    """The row of a target under some methods, from the input to the last layer, by name."""
+    text, pair = check_text(text), check_pair(pair)
+    held = SHELF.get(model)
+    place = check_target(int(target), count_tokens(held, text, pair))
     with held.lock:
         maps = cm.explain(
             held.model,
             pairs.both(text, pair),
-            quick,
+            methods,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
         )
-    place = check_target(int(target), tokens)
-    rows = {name: made[0].attribution(place) for name, made in maps.items()}
+    return {name: made[0].attribution(place) for name, made in maps.items()}
+
+
+def correlations(rows: dict[str, Any], target: int, left_out: list[str]) -> dict[str, Any]:
+    """Spearman's correlation of every pair of methods on the row of a target."""
     table = [[a.rank_correlation(b) for b in rows.values()] for a in rows.values()]
-    left_out = [name for name in map_methods() if name not in quick]
-    named = next(iter(maps.values())).tokens[0].shown()[place]
+    named = next(iter(rows.values())).tokens[0].shown()[target]
     return {"target": named, "methods": list(rows), "correlation": table, "left_out": left_out}
+
+
+def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[str, Any]:
+    """How far the methods agree on the row of a target."""
+    quick, left_out = quick_methods(model, text, pair)
+    rows = target_row(model, text, quick, target, pair)
+    return correlations(rows, int(target), left_out)
 
 
 def warm() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import gradio as gr
 
-from ctxmix_hf.demo import extras, handlers, parts, pictures
+from ctxmix_hf.demo import extras, handlers, options, parts, pictures
 
-TOP = ("model", "method", "text", "pair")
+TOP = ("model", "method", "text", "pair", "options")
 Found = dict[Any, Any]
 Parts = Mapping[str, Any]
 
@@ -32,12 +32,14 @@ def _asked(asked: Mapping[str, str], page: Parts) -> tuple[str, str, str, str]:
 def _top(asked: Mapping[str, str], page: Parts) -> Found:
     if not set(TOP) & set(asked):
         return {}
-    model, method, text, pair = wanted = _asked(asked, page)
+    model, method, text, pair = _asked(asked, page)
+    settings = asked.get("options", "")
     found = {
         page["model"]: model,
         page["text"]: text,
         page["pair"]: pair,
-        page["main"]: parts.answer(*wanted),
+        page["options"]: settings,
+        page["main"]: parts.answer(model, method, text, pair, settings),
     }
     if method.partition("+")[0] in handlers.map_methods():
         found[page["method"]] = method
@@ -50,10 +52,12 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
 def _why(asked: Mapping[str, str], page: Parts) -> Found:
     model, _, text, pair = _asked(asked, page)
     word, foil = asked.get("word", ""), asked.get("foil", "")
+    rule = asked.get("rule") if asked.get("rule") in options.RULES else options.RULES[0]
     return {
         page["word"]: word,
         page["foil"]: foil,
-        page["why"]: parts.why(model, text, pair, word, foil),
+        page["rule"]: rule,
+        page["why"]: parts.why(model, text, pair, word, foil, str(rule)),
     }
 
 

@@ -8,7 +8,19 @@ from typing import Any
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import api, examples, extras, gate, handlers, links, parts, snippets
+from ctxmix_hf.addresses import PROJECT_URLS
+from ctxmix_hf.demo import (
+    api,
+    examples,
+    extras,
+    gate,
+    handlers,
+    hub,
+    links,
+    options,
+    parts,
+    snippets,
+)
 from ctxmix_hf.demo.door import TITLE
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX
@@ -19,6 +31,22 @@ Parts = dict[str, Any]
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 HEAD = """<div class='ctxmix-head'><h1>Which tokens was each representation made from?</h1>
 <p>Rows are targets, columns the sources they were mixed from. Click a row or a word.</p></div>"""
+PAPERS = {
+    "ALTI": "2203.04212",
+    "Value Zeroing": "2301.12971",
+    "GlobEnc": "2205.03286",
+    "vector norms": "2004.10102",
+    "attention rollout and flow": "2005.00928",
+    "hidden token attribution": "1908.04211",
+}
+FOOT = "<p class='ctxmix-foot'>Papers: {papers} · {ours}</p>".format(
+    papers=", ".join(
+        f"<a href='https://arxiv.org/abs/{paper}'>{name}</a>" for name, paper in PAPERS.items()
+    ),
+    ours=" · ".join(
+        f"<a href='{PROJECT_URLS[name]}'>{name}</a>" for name in ("Documentation", "Repository")
+    ),
+)
 PENDING = """<div id='pending' role='status' hidden><span></span> <button type='button'>Stop</button></div>"""
 TABS = ("map", "why", "embeddings", "compare", "image", "precomputed", "share")
 
@@ -44,7 +72,10 @@ def build_page() -> Any:
                 **extras.precomputed_tab(made, PRIVATE),
                 **extras.share_tab(made, PRIVATE),
             }
+        made |= _examples()
+        gr.HTML(FOOT, apply_default_css=False, padding=False, elem_id="foot")
         _events(made)
+        page.load(lambda: hub.panel(DEFAULT[2]), None, made["hub"], queue=False, **PRIVATE)
         links.add(
             page, {name: part for name, part in made.items() if not name.endswith("_tab")}, PRIVATE
         )
@@ -95,12 +126,8 @@ def _top() -> Parts:
         elem_id="pair",
         container=False,
     )
-    with gr.Row(elem_id="examples"):
-        buttons = [
-            gr.Button(title, size="sm", min_width=90, scale=0) for title, *_ in examples.SENTENCES
-        ]
-        gr.Button("+ second sentence", size="sm", min_width=90, scale=0, elem_id="pair-button")
     parts.html("message-box", f"<div id='message'></div>{PENDING}")
+    settings = gr.Textbox("", label="Options of the method", elem_id="options", visible="hidden")
     stop = gr.Button("Stop", elem_id="stop", visible="hidden")
     now = gr.Textbox("map", visible="hidden")  # the tab that is open
     serial = gr.Textbox("", visible="hidden")  # the number of a request, filled in by the browser
@@ -109,16 +136,30 @@ def _top() -> Parts:
         "method": method,
         "text": text,
         "pair": pair,
+        "options": settings,
         "show": show,
         "now": now,
         "serial": serial,
         "stop": stop,
-        "examples_tab": buttons,
     }
+
+
+def _examples() -> Parts:
+    """Below the picture for the keyboard, above it for the eye (page.css)."""
+    with gr.Row(elem_id="examples"):
+        buttons = [
+            gr.Button(title, size="sm", min_width=90, scale=0) for title, *_ in examples.SENTENCES
+        ]
+        gr.Button("+ second sentence", size="sm", min_width=90, scale=0, elem_id="pair-button")
+        gr.Button("Take the tour", size="sm", min_width=90, scale=0, elem_id="tour-button")
+    return {"examples_tab": buttons}
 
 
 def _asked(made: Parts) -> list[Any]:
     return [made[name] for name in ("model", "method", "text", "pair")]
+
+
+FIELDS = ("model", "method", "text", "pair", "options")
 
 
 def _map_tab(made: Parts) -> Parts:
@@ -126,7 +167,9 @@ def _map_tab(made: Parts) -> Parts:
         with gr.Column(scale=7, min_width=320):
             main = parts.heatmap("main", parts.answer(*DEFAULT))
         with gr.Column(scale=3, min_width=280, elem_id="beside"):
-            parts.html("beside-box", "<div id='prediction'></div><div id='method-info'></div>")
+            places = ("prediction", "method-info", "method-options")
+            parts.html("beside-box", "".join(f"<div id='{name}'></div>" for name in places))
+            models = parts.html("hub", hub.panel(DEFAULT[2]))
             compute = gr.Button(
                 "What did the prediction depend on?", size="sm", elem_id="scores-button"
             )
@@ -142,7 +185,7 @@ def _map_tab(made: Parts) -> Parts:
         js=parts.stamped("scores-panel", 3),
         **PRIVATE,
     ).then(None, None, None, js="() => window.ctxmixSpace.put({scores: 1})", **PRIVATE)
-    return {"map_tab": tab, "main": main, "scores": scores}
+    return {"map_tab": tab, "main": main, "scores": scores, "hub": models}
 
 
 def _why_tab(made: Parts) -> Parts:
@@ -164,23 +207,33 @@ def _why_tab(made: Parts) -> Parts:
                 container=False,
                 min_width=140,
             )
+            rule = gr.Dropdown(
+                [("attention frozen", options.RULES[0]), ("through attention", options.RULES[1])],
+                value=options.RULES[0],
+                label="Rule",
+                elem_id="why-rule",
+                container=False,
+                min_width=140,
+                scale=0,
+            )
             go = gr.Button("Explain", elem_id="why-button", scale=0, min_width=90)
         account = parts.panel("why")
-    asked = [made[name] for name in ("model", "text", "pair")] + [word, foil, made["serial"]]
+    asked = [made[name] for name in ("model", "text", "pair")] + [word, foil, rule, made["serial"]]
     gr.on(
-        [go.click, word.submit, foil.submit],
+        [go.click, word.submit, foil.submit, rule.input],
         parts.why,
         asked,
         account,
         concurrency_id="model",
         trigger_mode="multiple",
-        js=parts.stamped("why", 5),
+        js=parts.stamped("why", 6),
         **PRIVATE,
     ).then(
         None,
-        [word, foil],
+        [word, foil, rule],
         None,
-        js="(word, foil) => window.ctxmixSpace.put({word, foil})",
+        js="(word, foil, rule) => window.ctxmixSpace.put({word, foil, "
+        f"rule: rule === '{options.RULES[0]}' ? '' : rule}})",
         **PRIVATE,
     )
     tab.select(
@@ -191,7 +244,7 @@ def _why_tab(made: Parts) -> Parts:
         concurrency_id="model",
         **PRIVATE,
     )
-    return {"why_tab": tab, "word": word, "foil": foil, "why": account}
+    return {"why_tab": tab, "word": word, "foil": foil, "rule": rule, "why": account}
 
 
 def _similarity_tab(made: Parts) -> Parts:
@@ -334,8 +387,8 @@ def _compare_tab(made: Parts) -> Parts:
         concurrency_id="model",
         **PRIVATE,
     )
-    button.click(
-        parts.agree,
+    agreeing = button.click(
+        parts.agree_steps,
         [made["model"], made["text"], made["pair"], target],
         table,
         concurrency_id="model",
@@ -353,19 +406,21 @@ def _compare_tab(made: Parts) -> Parts:
         "gap": gap,
         "compare_message": message,
         "agreement": table,
+        "agreeing_tab": agreeing,
         "compared": compared,
     }
 
 
 def _events(made: Parts) -> None:
     """A new text, model or method: the map with what stands beside it, and the open tab."""
-    asked = [*_asked(made), made["serial"]]
+    asked = [made[name] for name in (*FIELDS, "serial")]
     triggers = [
         made["text"].submit,
         made["pair"].submit,
         made["show"].click,
         made["method"].input,
         made["model"].input,
+        made["options"].submit,
     ]
     drawn = [
         gr.on(
@@ -375,15 +430,15 @@ def _events(made: Parts) -> None:
             made["main"],
             concurrency_id="model",
             trigger_mode="multiple",
-            js=parts.stamped("main", 4),
+            js=parts.stamped("main", 5),
             **PRIVATE,
         )
     ]
     for button, (_, model, text, pair) in zip(
         made["examples_tab"], examples.SENTENCES, strict=True
     ):
-        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair)))
-        button.click(None, None, _asked(made), js=f"() => [{constants}]", **PRIVATE)
+        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair, "")))
+        button.click(None, None, asked[:-1], js=f"() => [{constants}]", **PRIVATE)
         drawn.append(
             button.click(
                 parts.answer,
@@ -398,10 +453,12 @@ def _events(made: Parts) -> None:
     names = ("mode", "model", "method", "text", "pair", "other_model", "other_method", "other_text")
     compared = [made[name] for name in ("now", *names, "compared", "serial")]
     shown = [made[name] for name in ("first", "second", "gap", "compare_message", "compared")]
-    reasons = [made[name] for name in ("now", "model", "text", "pair", "word", "foil", "serial")]
+    reasons = [
+        made[name] for name in ("now", "model", "text", "pair", "word", "foil", "rule", "serial")
+    ]
     alike = [made[name] for name in ("now", "model", "a", "b", "serial")]
     for event in drawn:
-        event.then(lambda: "", None, made["agreement"], **PRIVATE)
+        event.then(lambda: "", None, made["agreement"], cancels=[made["agreeing_tab"]], **PRIVATE)
         event.then(
             parts.when("compare", parts.compare_once, 5),
             compared,

@@ -45,11 +45,11 @@ def method_info(method: str, slow: str = "") -> str:
 def why_panel(account: str, others: dict[str, Any]) -> str:
     """The ledger, and other answers to the same question under it."""
     lines = "".join(
-        f"<div class='ctxmix-scores'><h4>{escape(people_name(name))}</h4>{made.words()._repr_html_()}</div>"
+        f"<div class='ctxmix-scores'><h3>{escape(people_name(name))}</h3>{made.words()._repr_html_()}</div>"
         for name, made in others.items()
     )
     beside = (
-        f"<div class='ctxmix-others'><h3>What others say about the same output</h3>{lines}</div>"
+        f"<div class='ctxmix-others'><h2>What others say about the same output</h2>{lines}</div>"
         if lines
         else ""
     )
@@ -90,6 +90,17 @@ def score_lines(attributions: dict[str, Any]) -> str:
         f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>"
         for made in attributions.values()
     )
+
+
+def progress(done: int, of: int, name: str = "") -> str:
+    """How far a table of methods is."""
+    said = (
+        f"{done} of {of} methods, now {people_name(name)}"
+        if of
+        else "Looking which methods are quick"
+    )
+    bar = f"<progress max='{of}' value='{done}' aria-label='Methods done'></progress>" if of else ""
+    return f"<div class='ctxmix-progress' role='status'>{bar} {escape(said)}</div>"
 
 
 def agreement_table(result: dict[str, Any]) -> str:

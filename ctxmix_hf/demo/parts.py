@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import examples, gate, handlers, panels, pictures
-from ctxmix_hf.viz.canvas import as_json, script, style
+from ctxmix_hf.demo import examples, gate, handlers, options, panels, pictures
+from ctxmix_hf.viz.canvas import as_json, bundle, script, style
 
 _ON_LOAD = """
 const draw = () => {
@@ -53,12 +54,18 @@ def asset(name: str) -> str:
     return (resources.files("ctxmix_hf") / "demo" / name).read_text(encoding="utf-8")
 
 
+def page_script() -> str:
+    """The page around the widgets: defines `window.ctxmixSpace`."""
+    return bundle(resources.files("ctxmix_hf") / "demo" / "js", "page.js", "window.ctxmixSpace")
+
+
 def assets(methods: dict[str, str]) -> Any:
     """Styles and scripts as a part of the page, so that they are there whoever serves it; nothing is fetched."""
-    names = f"window.ctxmixSpace.methods = {as_json(methods)};"
+    known = {name: options.settings(name) for name in methods.values()}
+    names = f"Object.assign(window.ctxmixSpace, {as_json({'methods': methods, 'options': known})});"
     return gr.HTML(
         f"<style>{style()}\n{asset('page.css')}</style>",
-        js_on_load=f"{script()}\n{asset('glue.js')}\n{names}",
+        js_on_load=f"{script()}\n{page_script()}\n{names}",
         elem_id="ctxmix-assets",
         padding=False,
         apply_default_css=False,
@@ -69,14 +76,18 @@ def say(text: str) -> str:
     return panels.message(text, "warn")
 
 
-def answer(model: str, method: str, text: str, pair: str = "", serial: str = "") -> dict[str, Any]:
+def answer(
+    model: str, method: str, text: str, pair: str = "", settings: str = "", serial: str = ""
+) -> dict[str, Any]:
     """Everything the map tab shows of one request, with the request and its number; or why there is nothing."""
-    asked = (model, method, text, pair or "")
-    query = dict(zip(("model", "method", "text", "pair"), map(str, asked), strict=True))
+    asked = (model, method, text, pair or "", settings or "")
+    query = dict(zip(("model", "method", "text", "pair", "options"), map(str, asked), strict=True))
     try:
         # a stored example waits for nobody
-        stored = isinstance(text, str) and examples.holds(
-            model, method, text.strip(), (pair or "").strip()
+        stored = (
+            isinstance(text, str)
+            and not settings
+            and examples.holds(model, method, text.strip(), (pair or "").strip())
         )
         if stored:
             gate.cancel("main")
@@ -109,12 +120,18 @@ def score(model: str, text: str, pair: str = "") -> str:
 
 
 def why(
-    model: str, text: str, pair: str = "", word: str = "", foil: str = "", serial: str = ""
+    model: str,
+    text: str,
+    pair: str = "",
+    word: str = "",
+    foil: str = "",
+    rule: str = "",
+    serial: str = "",
 ) -> dict[str, Any]:
     """The ledger of the prediction, with gradients and blank-out beside it."""
     try:
         account, others = gate.latest(
-            "why", handlers.why, model, text, pair, word or "", foil or ""
+            "why", handlers.why, model, text, pair, word or "", foil or "", rule or ""
         )
         return {"serial": serial, "html": panels.why_panel(account, others)}
     except cm.CtxmixError as error:
@@ -195,12 +212,25 @@ def compare_once(*fields: Any) -> tuple[Any, ...]:
 
 
 def agree(model: str, text: str, pair: str, target: int) -> str:
+    """The table of agreement, whole."""
+    *_, last = agree_steps(model, text, pair, target)
+    return last
+
+
+def agree_steps(model: str, text: str, pair: str, target: int) -> Iterator[str]:
+    """The same, method by method: how far it is, then the table. Each step is a turn at the gate, so
+    others are not kept waiting, and what nobody waits for any more is not computed.
+    """
+    yield panels.progress(0, 0)
     try:
-        return panels.agreement_table(
-            gate.run(handlers.agreement, model, text, int(target or 0), pair)
-        )
+        place, rows = int(target or 0), dict[str, Any]()
+        quick, left_out = gate.latest("agreement", handlers.quick_methods, model, text, pair)
+        for name in quick:
+            yield panels.progress(len(rows), len(quick), name)
+            rows |= gate.latest("agreement", handlers.target_row, model, text, [name], place, pair)
+        yield panels.agreement_table(handlers.correlations(rows, place, left_out))
     except cm.CtxmixError as error:
-        return panels.message(str(error))
+        yield panels.message(str(error))
 
 
 def show_image(

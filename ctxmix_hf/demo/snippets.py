@@ -7,9 +7,10 @@ from urllib.parse import parse_qsl
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo import library
+from ctxmix_hf.demo.options import code
 from ctxmix_hf.demo.shelf import BOX, SHELF, VISION
 
-NUMBERS = ("layer", "specials", "diagonal", "k")
+NUMBERS = ("layer", "specials", "diagonal", "k", "zoom", "even")
 DISPLAY = (
     "view",
     "scope",
@@ -22,6 +23,8 @@ DISPLAY = (
     "cmap",
     "pin",
     "k",
+    "zoom",
+    "even",
 )
 TEXTS = ("The film is not good.", "This movie is bad.")  # what the tab of similarities opens with
 Asked = Mapping[str, str]
@@ -61,11 +64,14 @@ def _text(text: str, pair: str) -> str:
     return f"({text.strip()!r}, {pair.strip()!r})" if pair.strip() else repr(text.strip())
 
 
-def of_map(model: str, method: str, text: str, pair: str = "", options: str = "") -> str:
+def of_map(
+    model: str, method: str, text: str, pair: str = "", options: str = "", settings: str = ""
+) -> str:
     """A sentence or a pair."""
     end = f", {options}" if options else ""
     return (
-        f"import ctxmix_hf as cm\n\n{load_line(model)}m = cm.explain(model, {_text(text, pair)}, {method!r})\n"
+        f"import ctxmix_hf as cm\n\n{load_line(model)}"
+        f"m = cm.explain(model, {_text(text, pair)}, {code(method, settings)})\n"
         f'm.show({options})    # the same picture\nm.to_html("map.html"{end})    # one file, opens by double click\n'
     )
 
@@ -99,7 +105,7 @@ def of_reasons(a: Asked) -> str:
     """The ledger of the prediction."""
     asked = "".join(
         f", {name}={a[key].strip()!r}"
-        for key, name in (("word", "class_index"), ("foil", "foil"))
+        for key, name in (("word", "class_index"), ("foil", "foil"), ("rule", "rule"))
         if a.get(key, "").strip()
     )
     return (
@@ -160,4 +166,6 @@ def of_view(query: str, default: Asked) -> str:
         and (tab != "precomputed" or a.get("id"))
     ):
         return others[tab](a)
-    return of_map(a["model"], a["method"], a["text"], a.get("pair", ""), display(a))
+    return of_map(
+        a["model"], a["method"], a["text"], a.get("pair", ""), display(a), a.get("options", "")
+    )

@@ -21,7 +21,7 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from ctxmix_hf.assistant.server import require_mcp
-from ctxmix_hf.demo import gate, handlers, page, tools, zero
+from ctxmix_hf.demo import gate, handlers, hub, page, tools, zero
 from ctxmix_hf.demo.door import Door
 from ctxmix_hf.demo.settings import HOST, SETTINGS
 
@@ -40,6 +40,10 @@ def theme() -> Any:
         font=["ui-sans-serif", "system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
         primary_hue="blue",
+    ).set(  # white on it reads at 5.2 to 1
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        button_primary_background_fill_dark="*primary_600",
     )
 
 
@@ -53,6 +57,7 @@ def launch(port: int | None = None, **options: Any) -> Any:
         "server_port": port,
         "theme": theme(),
         "favicon_path": str(Path(__file__).with_name("icon.svg")),
+        "footer_links": ["api"],
         "ssr_mode": False,
         "show_error": SETTINGS.local_paths,
         "enable_monitoring": False,
@@ -64,6 +69,7 @@ def launch(port: int | None = None, **options: Any) -> Any:
     if options.get("mcp_server"):
         require_mcp()
     gate.open_gate().start()  # the workers start while the page is built
+    hub.listed()  # asked now, so that the first visitor finds the answer
     made = build()
     if options.get("mcp_server"):
         tools.add(made)

@@ -23,7 +23,7 @@ SHOWN = 10  # bars of a waterfall before the rest is one bar
 LINKS = 60  # lines of a flow graph
 STYLE = (
     "<style>.cmx-ledger{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-ledger "
-    "h4{margin:14px 0 4px;font-size:13px}"
+    "h2{margin:14px 0 4px;font-size:13px}"
     ".cmx-ledger .chip{padding:1px 5px;border-radius:4px}.cmx-ledger p{margin:4px 0}.cmx-ledger "
     "svg{max-width:100%;height:auto}"
     ".cmx-ledger svg text{font:11px system-ui,sans-serif;fill:currentColor}</style>"
@@ -92,8 +92,8 @@ def ledger_fragment(l: Ledger, example: int = 0) -> str:
     one = l[example].words()
     return (
         f"{STYLE}<div class='cmx-ledger'><p><b>{escape(headline(one))}</b></p><p>{escape(one.finding())}</p>{_sentence(one)}"  # noqa: E501
-        f"<h4>From the tokens and biases to the output</h4>{_waterfall(one)}"
-        f"<h4>Where the contributions stand after each layer</h4>{_layers(one)}{_flow(one)}"
+        f"<h2>From the tokens and biases to the output</h2>{_waterfall(one)}"
+        f"<h2>Where the contributions stand after each layer</h2>{_layers(one)}{_flow(one)}"
         f"<p style='opacity:.75'>{escape(balance(one))}</p></div>"
     )
 
@@ -266,7 +266,7 @@ def _flow(l: Ledger) -> str:
     )
     height = 20 + depth * tall
     return (
-        f"<h4>The flow of contributions, from the input (below) to the output</h4>"
+        f"<h2>The flow of contributions, from the input (below) to the output</h2>"
         "<svg role='img' aria-label='flow of contributions' viewBox='0 0 "
         f"{left + wide * len(labels) + 10:.0f} {height + 60}'>"
         f"{''.join(paths)}{dots}{names}{_under(labels, left, wide, height)}</svg>"

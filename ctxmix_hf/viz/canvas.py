@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from functools import cache
 from html import escape
 from importlib import resources
@@ -18,7 +19,8 @@ from ctxmix_hf.viz.colours import css, ink, signed_shades
 from ctxmix_hf.viz.payload import finite, payload, row_place, visible
 
 _numbers = itertools.count()
-SCRIPTS = ("canvas.js", "finding.js", "paths.js", "draw.js", "widget.js")
+_IMPORT = re.compile(r'^import\s*\{[^}]*\}\s*from\s*"\./([\w.]+)";\n', re.MULTILINE)
+_UNREAD = re.compile(r"^[ \t]*(?:/\*.*?\*/|//[^\n]*)?[ \t]*\n|^[ \t]+", re.MULTILINE | re.DOTALL)
 
 
 @cache
@@ -26,8 +28,33 @@ def asset(name: str) -> str:
     return (resources.files("ctxmix_hf") / "viz" / name).read_text(encoding="utf-8")
 
 
+def bundle(folder: Any, entry: str, unless: str) -> str:
+    """ES modules as one script, each after those it imports: files to read, lint and test, one script where
+    nothing may be fetched. Comments and indentation stay behind.
+
+    Modules share one scope here: they import names in braces, without renaming, and no two of them
+    declare the same name (node refuses the script if they do: `tests/viz/test_scripts.py`).
+    """
+    done: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        text = (folder / name).read_text(encoding="utf-8")
+        done[name] = ""
+        for other in _IMPORT.findall(text):
+            if other not in done:
+                add(other)
+        made = re.sub(r"^export ", "", _IMPORT.sub("", text), flags=re.MULTILINE)
+        done[name] = done.pop(name) + _UNREAD.sub("", made)
+
+    add(entry)
+    return f"(() => {{\nif ({unless}) return;\n{''.join(done.values())}}})();"
+
+
+@cache
 def script() -> str:
-    return "\n".join(asset(name) for name in SCRIPTS)
+    """The widget: defines `window.ctxmix` unless a page has it already, at least as new."""
+    newer = "window.ctxmix && window.ctxmix.version >= 3"
+    return bundle(resources.files("ctxmix_hf") / "viz" / "js", "main.js", newer)
 
 
 def style() -> str:

@@ -38,12 +38,13 @@ def shade(value: float, name: str = "blues") -> RGB:
 
 
 def ink(colour: RGB) -> RGB:
-    """Black or white, whichever reads better on `colour`."""
-    return (
-        (17, 17, 17)
-        if 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 140
-        else (255, 255, 255)
-    )
+    """Black or white, whichever contrasts more with `colour` (WCAG's luminance): at least 4.5 to 1."""
+    light = [
+        v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4
+        for v in (c / 255 for c in colour)
+    ]
+    bright = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2] > 0.179
+    return (0, 0, 0) if bright else (255, 255, 255)
 
 
 def signed_shades(values: list[float], name: str = "blues") -> list[RGB]:

@@ -193,13 +193,23 @@ def plot_map(
     words: bool = True,
     cmap: Any = None,
     title: str | None = None,
+    marked: Sequence[int] = (),
+    diagonal: bool = True,
 ) -> Any:
-    """Targets are rows, sources columns."""
+    """Targets are rows, sources columns. `marked` rows are framed; without `diagonal` a token's own part
+    is an outline and does not count for the colours, as in the widget.
+    """
     pyplot()
+    from matplotlib.patches import Rectangle
+
     one = prepared(m, example, words)
-    values, labels, said = thinned(
-        _values(one, scope)[layer_index(layer, m.layer_numbers)], one.tokens[0].shown()
-    )
+    held = _values(one, scope)
+    if not diagonal:
+        held[:, range(one.size), range(one.size)] = 0
+    values, labels, said = thinned(held[layer_index(layer, m.layer_numbers)], one.tokens[0].shown())
+    top = float(values.max() if diagonal else held.max()) or 1.0
+    if not diagonal and not said:
+        np.fill_diagonal(values, np.nan)  # no colour at all
     edge = side(len(labels))
     figure, axes = new_figure(edge + 1.6, edge + 0.9)
     image = draw(
@@ -208,10 +218,16 @@ def plot_map(
         labels,
         labels,
         colour_map(cmap),
-        float(values.max()) or 1.0,
+        top,
         0.0,
         (edge, edge),
     )
+    box: dict[str, Any] = {"fill": False, "linewidth": 0.8, "edgecolor": "#7d8896"}
+    for k in () if diagonal or said else range(len(labels)):
+        axes[0, 0].add_patch(Rectangle((k - 0.42, k - 0.42), 0.84, 0.84, **box))
+    for k in () if said else marked:
+        frame = {**box, "linewidth": 1.6, "edgecolor": "#c2410c", "clip_on": False}
+        axes[0, 0].add_patch(Rectangle((-0.5, k - 0.5), len(labels), 1, **frame))
     titled(axes[0, 0], (title or f"{heading(m)}\n{m.where(layer, scope)}") + said)
     axes[0, 0].set_xlabel("source", fontsize=8)
     axes[0, 0].set_ylabel("target", fontsize=8)

@@ -23,7 +23,7 @@ from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
 LINKS = 14
 STYLE = (
     "<style>.cmx-pairs{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-pairs "
-    "h4{margin:14px 0 4px;font-size:13px}"
+    "h2{margin:14px 0 4px;font-size:13px}"
     ".cmx-pairs p{margin:4px 0}.cmx-pairs svg{max-width:100%;height:auto}"
     ".cmx-pairs svg text{font:12px system-ui,sans-serif;fill:currentColor}</style>"
 )
@@ -80,7 +80,7 @@ def similarity_fragment(s: Similarity) -> str:
     words = s if s.meta.get("unit") == "word" else s.words()
     return (
         f"{STYLE}<div class='cmx-pairs'><p><b>{escape(headline(s))}</b></p><p>{escape(s.finding())}</p>"
-        f"{_links(words)}<h4>Every pair of words</h4>{_matrix(words)}"
+        f"{_links(words)}<h2>Every pair of words</h2>{_matrix(words)}"
         f"<p style='opacity:.75'>{escape(balance(s))}</p></div>"
     )
 

@@ -23,10 +23,10 @@ from ctxmix_hf.viz.colours import CANVAS_MAPS
 from ctxmix_hf.viz.names import people_name
 
 VERSION = 2  # 1: `state.layer` counted from 0, and there were no `layers`
-OTHERS = ("layer", "specials", "diagonal", "k", "pin")
+OTHERS = ("layer", "specials", "diagonal", "k", "pin", "zoom", "even")
 MAX_TOKENS = 1024  # beyond this a browser cannot draw a cell per value
 VIEWS = {
-    "view": ("map", "layers", "paths", "image"),
+    "view": ("map", "layers", "paths", "image", "heads"),
     "scope": ("input", "layer"),
     "unit": ("word", "piece"),
     "norm": ("none", "row", "max"),
@@ -137,8 +137,14 @@ def payload(
         "pin": str(first_shown(one.tokens[0], bool(one.meta.get("causal")))),
         "notes": list(standard_error_note(one)),
         "state": check_state(state, m.layer_numbers, list(maps)),
+        **({"heads": _heads(one.heads[0])} if one.heads is not None else {}),
         **token_fields(one.tokens[0]),
     }
+
+
+def _heads(values: Tensor) -> dict[str, Any]:
+    """`[L, H, T, T]`, layer by layer: what each head did within its layer."""
+    return {"count": values.shape[1], **block(values.flatten(0, 1))}
 
 
 def _rolls_out(one: ContextMixingMap) -> bool:

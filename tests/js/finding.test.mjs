@@ -1,54 +1,98 @@
-// The finding in words and the strongest paths, without a browser: `node --test tests/js`.
+// The finding in words and the strongest paths.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import vm from "node:vm";
+import { reach, sentence, times } from "../../ctxmix_hf/viz/js/finding.js";
+import { strongest } from "../../ctxmix_hf/viz/js/paths.js";
 
-globalThis.ctxmix = {};
-for (const name of ["finding", "paths"]) {
-  vm.runInThisContext(readFileSync(new URL(`../../ctxmix_hf/viz/${name}.js`, import.meta.url), "utf8"));
-}
-const { sentence, times, reach } = globalThis.ctxmix.finding;
+const means = "ALTI, all six layers";
 const said = (over) =>
-  sentence({ names: ["keys", "cabinet", "[MASK]"], row: [0.23, 0.115, 0.655], own: [2], whole: 1, isSigned: false, targets: ["[MASK]"], means: "ALTI, all six layers", ...over });
+  sentence({
+    names: ["keys", "cabinet", "[MASK]"],
+    row: [0.23, 0.115, 0.655],
+    own: [2],
+    whole: 1,
+    isSigned: false,
+    targets: ["[MASK]"],
+    means,
+    ...over,
+  });
 
 test("a row in words", () => {
-  assert.equal(said({}), "[MASK] took 23 % from keys, twice as much as from cabinet; 66 % is its own (ALTI, all six layers).");
-  assert.equal(said({ row: [0, 0, 1] }), "[MASK] took nothing from other tokens (ALTI, all six layers).");
-  assert.equal(said({ row: [2.3, 0, 7.7], whole: 10 }), "[MASK] took 23 % from keys, and nothing from any other token; 77 % is its own (ALTI, all six layers).");
+  assert.equal(
+    said({}),
+    `[MASK] took 23 % from keys, twice as much as from cabinet; 66 % is its own (${means}).`,
+  );
+  assert.equal(said({ row: [0, 0, 1] }), `[MASK] took nothing from other tokens (${means}).`);
+  assert.equal(
+    said({ row: [2.3, 0, 7.7], whole: 10 }),
+    `[MASK] took 23 % from keys, and nothing from any other token; 77 % is its own (${means}).`,
+  );
   assert.equal(said({ targets: [] }), "");
 });
 
+test("a long word beside what it would get if all pieces gave the same", () => {
+  assert.match(said({ even: [0.5, 0.25, 0.25] }), /23 % from keys \(all-equal: 50 %\), twice/);
+});
+
 test("a difference has two sides", () => {
-  assert.equal(said({ row: [0.12, -0.05, 0], isSigned: true }), "On the second side [MASK] took more from keys (+0.12), less from cabinet (−0.050) (ALTI, all six layers).");
+  assert.equal(
+    said({ row: [0.12, -0.05, 0], isSigned: true }),
+    `On the second side [MASK] took more from keys (+0.12), less from cabinet (−0.050) (${means}).`,
+  );
 });
 
 test("how many times as much", () => {
-  assert.deepEqual([1.02, 1.5, 2.05, 2.97, 7.4, 31].map(times), ["as much as", "1.5 times as much as", "twice as much as", "three times as much as", "7.4 times as much as", "thirty-one"].map((words, k) => (k === 5 ? "31 times as much as" : words)));
+  const words = ["as much", "1.5 times as much", "twice as much", "three times as much"];
+  const wanted = [...words, "7.4 times as much", "31 times as much"].map((w) => `${w} as`);
+  assert.deepEqual([1.02, 1.5, 2.05, 2.97, 7.4, 31].map(times), wanted);
 });
 
 test("which layers", () => {
-  assert.equal(reach({ within: false, layer: 6, first: 1, last: 6 }), "all six layers");
-  assert.equal(reach({ within: false, layer: 3, first: 1, last: 6 }), "layers 1 to 3");
-  assert.equal(reach({ within: true, layer: 3, first: 1, last: 6 }), "within layer 3");
+  const span = { within: false, first: 1, last: 6 };
+  assert.equal(reach({ ...span, layer: 6 }), "all six layers");
+  assert.equal(reach({ ...span, layer: 3 }), "layers 1 to 3");
+  assert.equal(reach({ ...span, within: true, layer: 3 }), "within layer 3");
 });
 
 /** All paths by hand, for comparison. */
 function every(layers, n, start) {
   let found = [{ v: 1, nodes: [start] }];
-  for (let l = layers.length - 1; l >= 0; l--) found = found.flatMap(({ v, nodes }) => Array.from({ length: n }, (_, j) => ({ v: v * layers[l][nodes.at(-1) * n + j], nodes: [...nodes, j] })));
+  for (let l = layers.length - 1; l >= 0; l--) {
+    const next = ({ v, nodes }, j) => ({
+      v: v * layers[l][nodes.at(-1) * n + j],
+      nodes: [...nodes, j],
+    });
+    found = found.flatMap((path) => Array.from({ length: n }, (_, j) => next(path, j)));
+  }
   return found.sort((a, b) => b.v - a.v);
 }
 
 test("the strongest paths are whole, the strongest, and their share is stated", () => {
-  const n = 4, k = 5;
+  const [n, k] = [4, 5];
   let seed = 7;
   const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
-  const layers = Array.from({ length: 3 }, () => { const m = Float32Array.from({ length: n * n }, random); for (let i = 0; i < n; i++) { const sum = m.slice(i * n, i * n + n).reduce((a, b) => a + b); for (let j = 0; j < n; j++) m[i * n + j] /= sum; } return m; });
-  const best = every(layers, n, 2).slice(0, k), { edges, share, paths } = globalThis.ctxmix.strongest(layers, n, [2], k);
+  const layers = Array.from({ length: 3 }, () => {
+    const m = Float32Array.from({ length: n * n }, random);
+    for (let i = 0; i < n; i++) {
+      const sum = m.slice(i * n, i * n + n).reduce((a, b) => a + b);
+      for (let j = 0; j < n; j++) m[i * n + j] /= sum;
+    }
+    return m;
+  });
+  const best = every(layers, n, 2).slice(0, k);
+  const { edges, share, paths } = strongest(layers, n, [2], k);
+  const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9);
   assert.equal(paths, k);
-  assert.ok(Math.abs(share - best.reduce((sum, path) => sum + path.v, 0)) < 1e-9);
-  const wanted = new Set(best.flatMap(({ nodes }) => nodes.slice(1).map((j, at) => `${2 - at}.${nodes[at]}.${j}`)));
-  assert.deepEqual(new Set(edges.map((e) => `${e.l}.${e.i}.${e.j}`)), wanted);
-  for (const l of [0, 1, 2]) assert.ok(Math.abs(edges.filter((e) => e.l === l).reduce((sum, e) => sum + e.v, 0) - share) < 1e-9);
+  near(
+    share,
+    best.reduce((sum, path) => sum + path.v, 0),
+  );
+  const ways = ({ nodes }) => nodes.slice(1).map((j, at) => `${2 - at}.${nodes[at]}.${j}`);
+  assert.deepEqual(new Set(edges.map((e) => `${e.l}.${e.i}.${e.j}`)), new Set(best.flatMap(ways)));
+  for (const l of [0, 1, 2]) {
+    near(
+      edges.filter((e) => e.l === l).reduce((sum, e) => sum + e.v, 0),
+      share,
+    );
+  }
 });

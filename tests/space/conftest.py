@@ -53,6 +53,14 @@ def box() -> Any:
 
 
 @pytest.fixture(scope="session")
+def keys(box: Any) -> Any:
+    """The map the page opens with."""
+    import ctxmix_hf as cm
+
+    return cm.explain(box[0], KEYS, "alti", tokenizer=box[1])
+
+
+@pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory, box: Any) -> str:
     """A small MapStore of two splits."""
     import ctxmix_hf as cm

@@ -64,11 +64,12 @@ def test_the_examples_are_small_and_complete() -> None:
 
 def test_handlers_import_public_names_only() -> None:
     """The library proper is reached through `import ctxmix_hf as cm`; viz, errors, the table of
-    heads and the assistant's tools are the page's own, and a model's longest input is known in
+    heads, the project's addresses and the assistant's tools are the page's own, and a model's longest input is known in
     one place for everybody (`reading.longest_input`).
     """
     allowed = re.compile(
-        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled)|ctxmix_hf\.reading import longest_input$"
+        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled|\.addresses)"
+        r"|ctxmix_hf\.reading import longest_input$"
     )
     for path in (ROOT / "ctxmix_hf" / "demo").glob("*.py"):
         for line in path.read_text().splitlines():
@@ -87,7 +88,7 @@ def test_it_deploys_and_the_deployed_folder_runs(tmp_path: Path) -> None:
             "app.py",
             "README.md",
             "requirements.txt",
-            "ctxmix_hf/viz/canvas.js",
+            "ctxmix_hf/viz/js/main.js",
             "ctxmix_hf/demo/examples.json",
         } <= files
         assert not any(name.endswith(".pyc") for name in files)

@@ -18,11 +18,6 @@ MODEL = "ctxmix/agreement"
 NEW = "The sisters that the old waiter near the school likes [MASK] very tired of it."
 
 
-@pytest.fixture(scope="module")
-def keys(box: Any) -> Any:
-    return cm.explain(box[0], KEYS, "alti", tokenizer=box[1])
-
-
 def shown(visit: Any, name: str = "main") -> Any:
     """The matrix the canvas shows."""
     values = np.array(visit.js("Array.from(w.matrix)", name))
@@ -344,27 +339,6 @@ def test_a_link_reopens_the_same_view(visit: Any, typing: Any) -> None:
     assert again.js("[w.s.layer, w.s.scope, w.pins[0]]") == [3, "layer", 2]
     assert np.allclose(shown(again), shown(page), atol=1e-6)
     assert again.page.input_value("#text textarea") == NEW
-
-
-def test_downloads(desk: Any, keys: Any, tmp_path: Path) -> None:
-    page = desk
-    for kind, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
-        with page.page.expect_download() as download:
-            page.page.get_by_role("button", name=f"Save this picture as {kind}").first.click()
-        download.value.save_as(tmp_path / kind)
-        assert (tmp_path / kind).read_bytes().startswith(start)
-    assert "contribution" in (tmp_path / "SVG").read_text()  # with its legend
-    page.page.get_by_role("tab", name="Share & code").click()
-    page.page.click("#files-button")
-    page.page.wait_for_selector("#files a[download]")
-    with page.page.expect_download() as download:
-        page.page.locator("#files a[download]").first.click()
-    download.value.save_as(tmp_path / "map.json")
-    made = cm.ContextMixingMap.load(tmp_path / "map.json")
-    assert np.allclose(made.layers, keys.layers, atol=1e-4)
-    assert "cm.explain" in page.page.text_content("#snippet")
-    page.shot("share")
-    page.page.get_by_role("tab", name="Map", exact=True).click()
 
 
 def test_the_standalone_file_opens_offline(browser: Any, keys: Any, tmp_path: Path) -> None:

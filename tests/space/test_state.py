@@ -150,3 +150,18 @@ def test_whoever_serves_the_page_gets_its_styles_and_scripts() -> None:
 
     config = str(build().get_config_file())
     assert "ctxmixSpace" in config and ".cmx-stage" in config
+
+
+def test_the_same_answer_twice_keeps_what_was_chosen(visit: Any) -> None:
+    """Gradio hands a value over again when it likes: target and layer stay."""
+    page = visit()
+    idle(page, KEYS)
+    chosen = page.page.evaluate(
+        """() => { const s = window.ctxmixSpace, w = s.widgets.main;
+        const host = document.querySelector('#map-main .ctxmix-host');
+        w.pins = [1]; w.set({layer: 2});
+        const serial = s.ask('main', ...['model', 'method', 'text', 'pair'].map((key) => w.p.query[key]));
+        for (const over of [{}, {serial}]) s.show(host, 'main', {...JSON.parse(JSON.stringify(w.p)), ...over});
+        const now = s.widgets.main; return [now.pins, now.s.layer]; }"""
+    )
+    assert chosen == [[1], 2]

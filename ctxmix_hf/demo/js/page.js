@@ -1,0 +1,294 @@
+/* The page around the widgets: puts answers where they belong and keeps every view in the address. */
+import { entries, fromLink, merged, stamped } from "./address.js";
+import { Comparison, SIDES } from "./compare.js";
+import { settings } from "./options.js";
+import { ASKED, Requests } from "./requests.js";
+import { tour } from "./tour.js";
+
+const cm = window.ctxmix;
+const initial = new URLSearchParams(location.search); // what the link asked for
+const widgets = {};
+const used = {}; // widgets that have shown something: the link's options are spent
+const last = {}; // by widget: the last payload
+const html = {}; // what belongs where; made, and escaped, by panels.py
+const requests = new Requests();
+const linked = initial.has("c.pin") ? initial.get("c.pin") : null;
+const comparison = new Comparison(widgets, linked, (payload, state) =>
+  write("difference", payload, state),
+);
+const space = {
+  widgets,
+  requests,
+  methods: {}, // by label, as the list shows them
+  options: {}, // by method: what can be set
+  get dropped() {
+    return requests.dropped;
+  },
+};
+
+// ---- the address ----
+const current = () => new URLSearchParams(location.search).get("tab") || "map";
+
+/** A step is something Back undoes. */
+space.put = (changed, step) => {
+  const text = merged(location.search, changed).toString();
+  const to = text ? "?" + text : location.pathname;
+  const moved = text !== new URLSearchParams(location.search).toString();
+  if (step && moved) history.pushState(null, "", to);
+  else history.replaceState(null, "", to);
+};
+window.addEventListener("popstate", () => location.reload()); // the address holds the whole view
+
+const write = (name, payload, state, step) =>
+  space.put({ ...(payload.query || {}), ...entries(name, payload, state, cm.DEFAULTS) }, step);
+
+// The page opens on the map and goes to the link's tab when the server has answered; until then the address stays.
+const FILLED = {
+  compare: () => widgets.difference,
+  why: () => "why" in requests.shown,
+  embeddings: () => "similarity" in requests.shown,
+  image: () => "image" in requests.shown,
+  precomputed: () => widgets.precomputed,
+};
+let arrived = false;
+space.tab = (name) => {
+  const to = initial.get("tab");
+  if (to === name || !FILLED[to]) arrived = true;
+  if (arrived) space.put({ tab: name === "map" ? "" : name });
+  document.body.dataset.tab = name;
+  return name;
+};
+
+/** "link" while the server is filling this tab because a link asked for it. */
+space.opening = (name) => {
+  if (initial.get("tab") === name && !FILLED[name]()) return "link";
+  return name === "image" && FILLED.image() ? "shown" : name;
+};
+
+/** The whole view, also what nobody has touched yet. */
+space.asked = () => {
+  const main = widgets.main;
+  if (!main) return merged(location.search, {}).toString();
+  const state = entries("main", main.p, main.state(), cm.DEFAULTS);
+  const q = merged(location.search, current() === "map" ? { ...main.p.query, ...state } : {});
+  for (const [key, value] of Object.entries(main.p.query || {})) {
+    if (!q.has(key) && value !== "") q.set(key, value);
+  }
+  q.delete("embed");
+  return stamped(q).toString();
+};
+
+space.link = () => {
+  const box = document.querySelector("#share-link textarea, #share-link input"); // its label names the copy button instead
+  if (box) box.setAttribute("aria-label", "Link to this view");
+  return location.origin + location.pathname + "?" + space.asked();
+};
+
+/** The view as the map shows it now, also where it is as it starts: what a file of it follows. */
+space.view = () => {
+  const main = widgets.main;
+  return main ? JSON.stringify({ ...main.state(), pin: main.pins.join(".") }) : "{}";
+};
+
+// ---- one state, one picture ----
+space.ask = (slot, ...fields) => {
+  const asked = Object.fromEntries(ASKED.map((key, k) => [key, String(fields[k] || "").trim()]));
+  const number = requests.ask(slot, asked);
+  if (slot === "main") refresh();
+  return number;
+};
+
+const field = (name) => {
+  const box = document.querySelector(`#${name} textarea, #${name} input`);
+  return box ? box.value.trim() : null;
+};
+
+/** What the fields say, which Gradio may change without an event; a label that is half typed says nothing. */
+function fields() {
+  const shown = (widgets.main && widgets.main.p.query) || {};
+  const method = space.methods[field("method")];
+  const now = {
+    model: field("model"),
+    method,
+    text: field("text"),
+    pair: field("pair"),
+    options: field("options"),
+  };
+  for (const key of ASKED)
+    if (now[key] === null || now[key] === undefined) now[key] = shown[key] || "";
+  return now;
+}
+
+let waiting = false; // a link asked for another map than the page opens with
+/** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
+function stops() {
+  for (const tab of document.querySelectorAll('#tabs [role="tab"]')) {
+    const at = tab.getAttribute("aria-selected") === "true" ? 0 : -1;
+    if (tab.tabIndex !== at) tab.tabIndex = at;
+  }
+  const code = document.querySelector("#snippet .cm-scroller"); // it scrolls, so keys must reach it
+  if (code && code.tabIndex !== 0) code.tabIndex = 0;
+  const show = document.querySelector("#show");
+  if (show && show.tabIndex !== -1) show.tabIndex = -1;
+}
+
+function walk(e) {
+  // an open list that scrolls would be a stop of its own, and is gone as soon as it is reached
+  if (e.key === "Tab")
+    for (const list of document.querySelectorAll('ul[id$="-options"]')) list.tabIndex = -1;
+  const tab = e.target.closest && e.target.closest('#tabs [role="tab"]');
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+  if (!tab || !step) return;
+  const all = [...tab.closest('[role="tablist"]').querySelectorAll('[role="tab"]')];
+  const next = all[(all.indexOf(tab) + step + all.length) % all.length];
+  e.preventDefault();
+  e.stopPropagation();
+  next.click();
+  next.focus();
+}
+
+function refresh() {
+  stops();
+  const main = widgets.main;
+  if (field("pair")) document.body.classList.add("ctxmix-pair");
+  const line = document.querySelector("#pending");
+  const seconds = requests.waited();
+  if (line) line.hidden = seconds < 1;
+  if (line && seconds >= 1) line.querySelector("span").textContent = `Computing, ${seconds} s`;
+  Object.keys(html).forEach(fill); // a place may come later than what belongs there
+  const now = fields();
+  settings(space, now);
+  if (!main) return;
+  const stands = requests.stands(main.p.query, now, waiting);
+  main.stale(stands !== "fresh", stands === "pending");
+  const beside = document.querySelector("#beside");
+  if (beside) beside.classList.toggle("ctxmix-stale", stands !== "fresh");
+}
+
+function click(e) {
+  const at = (selector) => e.target.closest && e.target.closest(selector);
+  if (at("#pair-button")) {
+    document.body.classList.add("ctxmix-pair");
+    const box = document.querySelector("#pair textarea");
+    if (box) box.focus();
+  }
+  if (at("#pending button")) {
+    requests.cancel();
+    refresh();
+    const stop = document.querySelector("#stop");
+    if (stop) stop.click();
+  }
+  if (at("#tour-button")) tour(widgets.main);
+}
+
+function place(id, made, query) {
+  if (made !== undefined) html[id] = { made, query: query || {} };
+  fill(id);
+}
+
+function fill(id) {
+  const host = document.getElementById(id);
+  if (!host || !html[id] || host.ctxmix === html[id]) return;
+  host.ctxmix = html[id];
+  host.innerHTML = html[id].made;
+  host.dataset.text = html[id].query.text || "";
+}
+
+// ---- widgets ----
+space.show = (host, name, payload) => {
+  if (!payload) {
+    if (!last[name]) host.textContent = "";
+    return;
+  }
+  if (requests.late(SIDES.includes(name) ? `compare ${name}` : name, payload.serial)) {
+    if (!host.firstChild && last[name]) mount(host, name, last[name]);
+    return;
+  }
+  if (name === "main") {
+    requests.answered();
+    place("message", payload.error || "");
+    place("method-info", payload.info);
+  }
+  if (payload.error) {
+    waiting = false;
+    refresh();
+    return;
+  }
+  if (!payload.tokens) {
+    host.textContent = "";
+    delete widgets[name];
+    return;
+  }
+  if (again(widgets[name], payload) && widgets[name].root === host) {
+    refresh();
+    return;
+  }
+  if (name === "main") {
+    place("prediction", payload.prediction, payload.query);
+    if (payload.serial) forget();
+  }
+  last[name] = payload;
+  mount(host, name, payload);
+  refresh();
+};
+
+/** The scores and the agreement belonged to the text before. */
+function forget() {
+  const old = document.querySelector("#scores-panel .ctxmix-host");
+  if (old) old.textContent = "";
+  space.put({ scores: "", agree: "" });
+}
+
+/** A panel of the server's own HTML, with the number of its request. */
+space.panel = (host, name, value) => {
+  if (!value || requests.late(name, value.serial)) return;
+  host.innerHTML = value.html || "";
+  host.removeAttribute("aria-busy");
+};
+
+/** Gradio may hand over the same value again: what was chosen in it since then stays. */
+const again = (before, payload) => before && JSON.stringify(before.p) === JSON.stringify(payload);
+
+/** What of the last view a new picture keeps: all of it where it is the answer to the same question. */
+function kept(before, payload) {
+  const state = before.state();
+  if (JSON.stringify(before.p.query) === JSON.stringify(payload.query)) return state;
+  delete state.pin;
+  if (String(before.model.layers) !== String(payload.layers)) delete state.layer;
+  if (payload.image || before.p.image) delete state.view;
+  return state;
+}
+
+function mount(host, name, payload) {
+  const before = widgets[name];
+  // a link asks for another map than the page starts with: leave the address alone until that one arrives
+  const asked = payload.query || {};
+  const other = ASKED.some((key) => initial.has(key) && initial.get(key) !== (asked[key] || ""));
+  const early = name === "main" && !before && other;
+  const fresh = !used[name] && !early;
+  const side = SIDES.includes(name);
+  if (name === "main") waiting = early;
+  const state = fresh ? fromLink(name, initial, cm.DEFAULTS) : before ? kept(before, payload) : {};
+  if (side) delete state.pin;
+  const changed = (now) => (side ? comparison.follow(name, now) : write(name, payload, now));
+  widgets[name] = cm.mount(host, payload, state, changed);
+  if (before && !before.panel.hidden) widgets[name].unfold(true);
+  if (early) return;
+  used[name] = true;
+  const opening = name === "main" && fresh && !other && !initial.has("text"); // the address stays bare
+  if (side) comparison.together();
+  else if (!opening) write(name, payload, widgets[name].state(), !!payload.serial);
+}
+
+space.agree = () => {
+  const target = comparison.target();
+  space.put({ agree: target });
+  return target;
+};
+
+if (initial.get("embed") === "1") document.body.classList.add("ctxmix-embed");
+window.ctxmixSpace = space;
+document.addEventListener("input", refresh, true);
+document.addEventListener("click", click);
+document.addEventListener("keydown", walk, true);
+setInterval(refresh, 200);

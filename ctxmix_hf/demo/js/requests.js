@@ -1,0 +1,58 @@
+/* One state, one picture: every request has a number, and an answer that was overtaken is dropped. Pure; tested without a browser. */
+export const ASKED = ["model", "method", "text", "pair", "options"];
+
+/** Do two requests ask for the same picture? A field that is missing says nothing. */
+export const same = (a, b) => ASKED.every((key) => (a[key] || "") === (b[key] || ""));
+
+export class Requests {
+  constructor(now = Date.now) {
+    this.now = now;
+    this.serials = {}; // by slot: the number of the last request
+    this.shown = {}; // by slot: the number of the answer that stands there
+    this.dropped = 0;
+    this.wanted = null; // what the map is being computed for
+  }
+
+  /** A new request; its number goes with it and comes back with the answer. */
+  ask(slot, asked = null) {
+    this.serials[slot] = (this.serials[slot] || 0) + 1;
+    if (slot === "main") {
+      this.wanted = asked;
+      this.since = this.now();
+    }
+    return String(this.serials[slot]);
+  }
+
+  /** Is this answer overtaken? For the map by a newer request, elsewhere by a newer answer. */
+  late(slot, serial) {
+    const number = Number(serial || 0);
+    const bound = (slot === "main" ? this.serials.main : this.shown[slot]) || 0;
+    if (number < bound) {
+      this.dropped += 1;
+      return true;
+    }
+    this.shown[slot] = number;
+    return false;
+  }
+
+  answered() {
+    this.wanted = null;
+  }
+
+  /** Nobody waits for the map any more: its answer, if it comes, is late. */
+  cancel() {
+    this.serials.main = (this.serials.main || 0) + 1;
+    this.wanted = null;
+  }
+
+  /** Whole seconds the map has been waited for. */
+  waited() {
+    return this.wanted ? Math.floor((this.now() - this.since) / 1000) : 0;
+  }
+
+  /** How the picture of `shown` stands to the fields: "fresh", "stale" (typed, not asked for) or "pending". */
+  stands(shown, fields, opening = false) {
+    if (this.wanted || opening) return "pending";
+    return same(shown || {}, fields) ? "fresh" : "stale";
+  }
+}

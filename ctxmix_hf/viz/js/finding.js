@@ -1,0 +1,75 @@
+/* What a picture says, in one sentence: computed from the numbers that are drawn, never canned. */
+const COUNTS = [
+  "no",
+  "one",
+  "two",
+  "three",
+  "four",
+  "five",
+  "six",
+  "seven",
+  "eight",
+  "nine",
+  "ten",
+  "eleven",
+  "twelve",
+];
+export const count = (n) => COUNTS[n] || String(n);
+export const percent = (v) => (v >= 0.1 ? `${Math.round(100 * v)} %` : `${(100 * v).toFixed(1)} %`);
+const signed = (v) => `${v >= 0 ? "+" : "−"}${Math.abs(v).toPrecision(2)}`;
+
+/** How many times as much, as people say it. */
+export function times(ratio) {
+  if (!isFinite(ratio)) return "and nothing";
+  if (ratio < 1.08) return "as much as";
+  if (ratio > 1.9 && ratio < 2.1) return "twice as much as";
+  const whole = Math.round(ratio);
+  if (whole >= 3 && Math.abs(ratio - whole) < 0.1) return `${count(whole)} times as much as`;
+  return `${ratio < 10 ? ratio.toFixed(1) : whole} times as much as`;
+}
+
+/** Which layers the numbers stand for: `all six layers`, `layers 1 to 3`, `within layer 3`. */
+export function reach({ within, layer, first, last }) {
+  if (within) return `within layer ${layer}`;
+  if (layer === first) return first === last ? "its one layer" : `layer ${layer}`;
+  return layer === last && first === 1
+    ? `all ${count(last)} layers`
+    : `layers ${first} to ${layer}`;
+}
+
+/**
+ * One sentence about the target's row.
+ * names, row: label and value of each source; own: places of the target; whole: the sum of the row, hidden tokens included;
+ * signed: a difference of two maps; targets: labels of the chosen rows; means: method and layers;
+ * even: each source's share if every piece gave the same, where that is asked for.
+ */
+export function sentence({ names, row, own, whole, isSigned, targets, means, even }) {
+  if (!targets.length) return "";
+  const who = targets.join(" + "),
+    others = names.map((_, j) => j).filter((j) => !own.includes(j));
+  if (isSigned) {
+    const order = others.sort((a, b) => row[b] - row[a]),
+      most = order[0],
+      least = order[order.length - 1],
+      said = [];
+    if (most !== undefined && row[most] > 0)
+      said.push(`more from ${names[most]} (${signed(row[most])})`);
+    if (least !== undefined && row[least] < 0)
+      said.push(`less from ${names[least]} (${signed(row[least])})`);
+    return said.length
+      ? `On the second side ${who} took ${said.join(", ")} (${means}).`
+      : `${who} took the same on both sides (${means}).`;
+  }
+  const [first, second] = others.sort((a, b) => row[b] - row[a]),
+    kept = own.reduce((sum, j) => sum + row[j], 0) / whole;
+  if (first === undefined || !(whole > 0) || !(row[first] > 0))
+    return `${who} took nothing from other tokens (${means}).`;
+  const more =
+    second === undefined
+      ? ""
+      : row[second] > 0
+        ? `, ${times(row[first] / row[second])} from ${names[second]}`
+        : ", and nothing from any other token";
+  const equal = even ? ` (all-equal: ${percent(even[first])})` : "";
+  return `${who} took ${percent(row[first] / whole)} from ${names[first]}${equal}${more}; ${percent(kept)} is its own (${means}).`;
+}

@@ -1,0 +1,92 @@
+// One state, one picture: the page's requests, its address and its comparison's numbers.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { entries, fromLink, merged } from "../../ctxmix_hf/demo/js/address.js";
+import { readOptions, writeOptions } from "../../ctxmix_hf/demo/js/options.js";
+import { spearman } from "../../ctxmix_hf/demo/js/ranks.js";
+import { Requests, same } from "../../ctxmix_hf/demo/js/requests.js";
+import { DEFAULTS } from "../../ctxmix_hf/viz/js/model.js";
+
+const old = { model: "m", method: "alti", text: "old", pair: "", options: "" };
+const asked = { ...old, text: "new" };
+
+test("typed, asked for, answered", () => {
+  let now = 0;
+  const r = new Requests(() => now);
+  assert.equal(r.stands(old, old), "fresh");
+  assert.equal(r.stands(old, asked), "stale");
+  const serial = r.ask("main", asked);
+  now = 2500;
+  assert.equal(r.waited(), 2);
+  assert.equal(r.stands(old, asked), "pending");
+  assert.equal(r.late("main", serial), false);
+  r.answered();
+  assert.equal(r.stands(asked, asked), "fresh");
+  assert.equal(r.waited(), 0);
+});
+
+test("an answer that was overtaken is dropped, in whatever order they come", () => {
+  const r = new Requests();
+  const [one, two] = [r.ask("main", old), r.ask("main", asked)];
+  assert.deepEqual(
+    [r.late("main", one), r.late("main", two), r.late("main", one)],
+    [true, false, true],
+  );
+  assert.equal(r.dropped, 2);
+});
+
+test("elsewhere an older answer may come first, but never last", () => {
+  const r = new Requests();
+  const [one, two] = [r.ask("why"), r.ask("why")];
+  assert.deepEqual(
+    [r.late("why", one), r.late("why", two), r.late("why", one)],
+    [false, false, true],
+  );
+});
+
+test("what was stopped does not come back", () => {
+  const r = new Requests();
+  const serial = r.ask("main", asked);
+  r.cancel();
+  assert.equal(r.stands(old, old), "fresh");
+  assert.equal(r.late("main", serial), true);
+});
+
+test("an error leaves the fields asking for something else", () => {
+  const r = new Requests();
+  r.late("main", r.ask("main", { ...old, model: "refused" }));
+  r.answered();
+  assert.equal(r.stands(old, { ...old, model: "refused" }), "stale");
+});
+
+test("options are part of what is asked", () => {
+  assert.equal(same(old, { ...old, options: "norm=2" }), false);
+  assert.equal(same({ text: "a" }, { text: "a", pair: "" }), true);
+});
+
+test("the address holds what is not as it starts, and reopens it", () => {
+  const payload = { layers: [1, 2, 3], depth: 3, pin: "2" };
+  const state = { ...DEFAULTS, layer: 2, cmap: "magma", pin: "" };
+  const held = merged("?text=a%20b&layer=9", entries("main", payload, state, DEFAULTS));
+  assert.equal(held.toString(), "text=a+b&layer=2&cmap=magma&pin=none&v=2");
+  assert.deepEqual(fromLink("main", held, DEFAULTS), { layer: "2", cmap: "magma", pin: "none" });
+  const bare = entries("main", payload, { ...DEFAULTS, layer: 3, pin: "2" }, DEFAULTS);
+  assert.equal(merged("", bare).toString(), "");
+  assert.deepEqual(fromLink("image", "?i.layer=3&layer=1", DEFAULTS), { layer: "3" });
+});
+
+test("a method's settings as text, without what is as it starts", () => {
+  const known = [
+    { name: "distance", start: "cosine" },
+    { name: "per_head", start: "0" },
+  ];
+  const chosen = readOptions("distance=euclidean, per_head=0, gone=1");
+  assert.equal(writeOptions(chosen, known), "distance=euclidean");
+});
+
+test("rank correlation, with ties", () => {
+  assert.equal(spearman([1, 2, 3], [10, 20, 30]), 1);
+  assert.equal(spearman([1, 2, 3], [3, 2, 1]), -1);
+  assert.ok(Math.abs(spearman([1, 2, 2, 4], [1, 2, 3, 4]) - 0.9486832980505138) < 1e-12);
+  assert.ok(Number.isNaN(spearman([1, 1], [1, 2])));
+});

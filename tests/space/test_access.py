@@ -1,0 +1,154 @@
+"""Whoever cannot see, cannot point or cannot wait: axe-core, the keyboard, contrast, motion, and the tour."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.node import modules
+from tests.space.conftest import KEYS
+
+pytestmark = pytest.mark.browser
+TABS = {  # and what each shows when it is open
+    "Map": "#map-main canvas",
+    "Why this output?": "#why svg",
+    "Similarity": "#similarity b",
+    "Compare": "#map-difference canvas",
+    "Images": "#map-image canvas",
+    "Library": "#map-precomputed canvas",
+    "Share & code": "#snippet >> text=import ctxmix_hf",
+}
+FOCUS = "(() => { const e = document.activeElement; return e.id || e.tagName.toLowerCase(); })()"
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
+def test_axe_finds_nothing_on_any_tab(visit: Any, width: int, theme: str) -> None:
+    """axe-core's own rules, contrast (AA) among them, with every menu open."""
+    script = (modules() / "axe-core" / "axe.min.js").read_text()
+    page = visit("?" + urlencode({"__theme": theme}), width=width, scheme=theme)
+    page.page.evaluate(script)
+    found = {}
+    for tab, shows in TABS.items():
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(shows, timeout=40000)
+        page.page.evaluate(
+            "() => { for (const w of ctxmix.widgets) w.unfold(true); "
+            "for (const d of document.querySelectorAll('details')) d.open = true; }"
+        )
+        page.page.wait_for_timeout(300)
+        said = page.page.evaluate("() => axe.run(document)")
+        assert len(said["passes"]) > 15  # it looked
+        for wrong in said["violations"]:
+            found[tab, wrong["id"]] = [node["html"][:120] for node in wrong["nodes"]][:3]
+    assert found == {}
+
+
+def test_five_stops_of_tab_lead_to_the_picture(visit: Any) -> None:
+    """Sentence, model, method, tabs, picture; and there the keys do what the mouse does."""
+    page = visit()
+    stops = []
+    for _ in range(5):
+        page.page.keyboard.press("Tab")
+        stops.append(page.page.evaluate(FOCUS))
+    assert stops[-1] == "canvas", stops
+    assert page.page.evaluate("document.activeElement.closest('#map-main') !== null")
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowDown")
+    assert "Target “The”" in page.page.text_content("#map-main [aria-live=polite]")  # announced
+    page.page.keyboard.press("Shift+Tab")
+    page.page.keyboard.press("ArrowRight")
+    page.page.wait_for_selector('[role=tab][aria-selected=true] >> text="Why this output?"')
+    page.page.wait_for_selector("#why svg")
+
+
+def test_the_tour_teaches_and_can_be_left(visit: Any) -> None:
+    page = visit()
+    page.page.focus("#tour-button")
+    page.page.keyboard.press("Enter")
+    steps = []
+    for _ in range(4):
+        assert page.page.evaluate("document.activeElement.closest('#tour') !== null")
+        steps.append(page.page.text_content("#tour"))
+        assert page.page.locator(".ctxmix-toured").count() == 1  # what is meant is marked
+        page.page.keyboard.press("ArrowRight")
+    for step, words in zip(steps, ("row", "column", "layer 1 of 6", "leaves out: "), strict=True):
+        assert words in step
+    page.page.wait_for_selector("#tour", state="detached")
+    assert page.page.evaluate(FOCUS) == "tour-button"  # back to where it was
+    page.page.keyboard.press("Enter")
+    page.page.wait_for_selector("#tour >> text=1 of 4")
+    page.page.keyboard.press("Escape")
+    page.page.wait_for_selector("#tour", state="detached")
+    page.page.click("#tour-button")
+    page.page.get_by_role("button", name="Skip").click()
+    assert page.page.locator(".ctxmix-toured").count() == 0
+
+
+def test_nothing_turns_for_who_asked_for_no_motion(browser: Any, server: Any) -> None:
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(server.url)
+    page.wait_for_selector("#map-main [data-ready], #map-main .cmx[data-ready]")
+    page.evaluate("window.ctxmixSpace.ask('main', 'ctxmix/agreement', 'alti', 'never answered')")
+    page.wait_for_selector("#map-main .cmx-pending")
+    look = (
+        "getComputedStyle(document.querySelector('#map-main .cmx-stage'), '::after').animationName"
+    )
+    assert page.evaluate(look) == "none"
+    context.close()
+
+
+def mounted(page: Any, count: int, width: int = 366) -> Any:
+    """A widget of `count` made-up words in a box of this width."""
+    return page.page.evaluate_handle(
+        """([n, width]) => { const data = new Uint16Array(2 * n * n).map((_, i) => 0x2c00 + (i * 7919) % 2048);
+        let text = ''; for (const b of new Uint8Array(data.buffer)) text += String.fromCharCode(b);
+        const words = Array.from({length: n}, (_, i) => 'word' + i), host = document.createElement('div');
+        host.style.width = width + 'px'; document.body.prepend(host);
+        return ctxmix.mount(host, {version: 2, method: 'x', title: 'x', depth: 2, layers: [1, 2], tokens: words, words,
+          groups: words.map((_, i) => [i]), special: words.map(() => false), text: words.join(' '),
+          maps: {layer: {data: btoa(text), scale: [1, 1]}}, pin: '3', signed: false}); }""",
+        [count, width],
+    )
+
+
+@pytest.mark.parametrize("count", [5, 20, 60, 200])
+def test_any_length_is_legible(desk: Any, count: int) -> None:
+    """The canvas stays in its box at every zoom, cells scroll under headers that stay, keys bring rows into sight."""
+    for width in (366, 1100):
+        w = mounted(desk, count, width)
+        for zoom in (1, 3):
+            w.evaluate("(w, zoom) => w.set({zoom})", zoom)
+            box, canvas = w.evaluate(
+                "(w) => [w.stage.clientWidth, w.canvas.getBoundingClientRect().width]"
+            )
+            assert canvas <= box + 0.5, (width, zoom)
+        sizes = w.evaluate("(w) => [w.stage.scrollHeight, w.stage.clientHeight, w.geometry.height]")
+        if count >= 60:
+            assert sizes[0] > sizes[1]
+            w.evaluate("(w) => { w.canvas.focus(); }")
+            desk.page.keyboard.press("End")
+            desk.page.wait_for_function(
+                "(w) => w.stage.scrollTop > 100 && w.geometry.sy > 100", arg=w
+            )
+            last = "(w) => (w.groups.length - 1) * w.geometry.ch - w.geometry.sy + w.geometry.y"
+            assert (
+                0 < w.evaluate(last) < w.evaluate("(w) => w.geometry.seenHeight - w.geometry.foot")
+            )
+        w.evaluate("(w) => w.root.remove()")
+
+
+def test_words_from_right_to_left_stand_in_their_order(typing: Any) -> None:
+    page = typing
+    page.ask("שלום [MASK] עולם")
+    page.wait("w.p.text === 'שלום [MASK] עולם'")
+    places = page.page.eval_on_selector_all(
+        "#map-main .cmx-token", "all => all.map((t) => t.getBoundingClientRect().left)"
+    )
+    assert places == sorted(places, reverse=True)
+    assert page.js("w.hit(w.geometry.x + 3, w.geometry.y + 3).col") == len(places) - 1
+    page.ask(KEYS)
+    page.wait(f"w.p.text === {KEYS!r}")
+    assert page.js("w.hit(w.geometry.x + 3, w.geometry.y + 3).col") == 0
