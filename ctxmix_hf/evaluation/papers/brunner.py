@@ -36,7 +36,7 @@ from ctxmix_hf.evaluation.work import Result
 PAPER = "brunner2020"
 BERT = "The paper's model is BERT-base: twelve layers, heads of 64."
 HTA = 100  # pairs for hidden token attribution, which is the slow one
-FITTED = 408  # pairs for identifiability, as many as the paper's
+PAIRS = 408  # as many as the paper's
 
 
 # ---- effective attention ------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ FITTED = 408  # pairs for identifiability, as many as the paper's
     BERT,
 )
 def section_3(desk: Desk) -> Found:
-    found = measured(desk.context("mrpc", 200))
+    found = measured(desk.context("mrpc", PAIRS))
     rows = []
     for label, some in _lengths(found):
         rows.append(mean_row(f"dimension, {label}", [mean_of(r["null"]) for r in some]))
@@ -99,7 +99,7 @@ def _lengths(found: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     f"{BERT} It reads Wikipedia.",
 )
 def figure_1a(desk: Desk) -> Found:
-    context = desk.context("mrpc", 200)
+    context = desk.context("mrpc", PAIRS)
     size = measured(context)[0]["size"]
     found = [{**r, "size": size} for r in effective_found(context)]
     rows = [
@@ -110,7 +110,7 @@ def figure_1a(desk: Desk) -> Found:
 
 
 def _to_types(desk: Desk, part: str, starts: Sequence[str], ends: Sequence[str]) -> Found:
-    found = measured(desk.context("mrpc", 200))
+    found = measured(desk.context("mrpc", PAIRS))
     rows = []
     for start in starts:
         for end in ends:
@@ -205,7 +205,7 @@ def _share(some: Sequence[tuple[int, int]]) -> float:
 def _identified(
     desk: Desk, tasks: Sequence[Task], labels: Sequence[str], paper: dict[str, float]
 ) -> Found:
-    context = desk.context("mrpc", FITTED)
+    context = desk.context("mrpc", PAIRS)
     rows = []
     for label, by_fold in zip(labels, counts(context, tasks), strict=True):
         sentences = [pair for fold in by_fold for pair in fold]
@@ -243,7 +243,7 @@ SETTING = f"{BERT} How our maps are learned is the Fitting of the run."
     f"{SETTING} The paper's last layer is the twelfth.",
 )
 def figure_2a(desk: Desk) -> Found:
-    depth = desk.context("mrpc", FITTED).bench.depth
+    depth = desk.context("mrpc", PAIRS).bench.depth
     pairs = [(k, d, layer) for k, d in _maps(desk) for layer in range(1, depth + 1)]
     tasks = [Task(k, d, layer) for k, d, layer in pairs]  # type: ignore[arg-type]
     labels = [layer_name(f"{k}, {d}", layer - 1) for k, d, layer in pairs]
@@ -273,7 +273,7 @@ def figure_2a(desk: Desk) -> Found:
     f"{SETTING} The paper's l = 12 gives 0.94 in its last layers.",
 )
 def figure_2b(desk: Desk) -> Found:
-    depth = desk.context("mrpc", FITTED).bench.depth
+    depth = desk.context("mrpc", PAIRS).bench.depth
     pairs = [(s, t) for s in (1, depth) for t in range(1, depth + 1)]
     tasks = [Task("linear", "cosine", s, tested=t) for s, t in pairs]
     labels = [
@@ -304,7 +304,7 @@ def figure_2b(desk: Desk) -> Found:
     f"{SETTING} The figure gives no numbers.",
 )
 def figure_11(desk: Desk) -> Found:
-    tasks = hidden_tasks(desk.context("mrpc", FITTED))
+    tasks = hidden_tasks(desk.context("mrpc", PAIRS))
     labels = [layer_name(f"{t.kind}, {t.distance}", t.source - 1) for t in tasks]
     return _identified(desk, tasks, labels, {})
 
