@@ -321,10 +321,15 @@ def papers(parser: ArgumentParser) -> None:
         "--encoder", metavar="NAME", help="Hub id or folder (default: a bundled model)"
     )
     parser.add_argument(
+        "--before",
+        metavar="NAME",
+        help="the masked LM or encoder before it was tuned, for figures that show both",
+    )
+    parser.add_argument(
         "--data",
         action="append",
         metavar="NAME=WHERE",
-        help="sst2, blimp, linzen or mrpc = Hub id, file or folder (default: built-in sentences)",
+        help="sst2, blimp, linzen, mrpc, cola, mnli or pronouns = Hub id, file or folder (default: built-in sentences)",
     )
     parser.add_argument("--limit", type=positive, metavar="N", help="at most N sentences per item")
     parser.add_argument("--seed", type=int, default=0)
