@@ -208,7 +208,7 @@ class Desk:
         """The sentences of one of `DATA`, read once."""
         if name not in self._samples:
             given = self.data.get(name)
-            read = _built_in(name) if given is None else read_data(_rows_of(name, given))
+            read = _built_in(name) if given is None else read_data(rows_of(name, given))
             self._samples[name] = tagged(read, self.pos_tags)
         return self._samples[name]
 
@@ -269,7 +269,7 @@ def _built_in(name: str) -> Samples:
     )
 
 
-def _rows_of(name: str, given: Any) -> Any:
+def rows_of(name: str, given: Any) -> Any:
     """Rows of a corpus in the form its authors publish it; anything else is left to `read_data`."""
     if not isinstance(given, str | Path):
         return given
