@@ -206,3 +206,9 @@ def test_items_that_compare_name_both_models(tmp_path: Path) -> None:
     assert made["model"] == "ctxmix/agreement (before: ctxmix/agreement)" and made["n"] == 6
     by_name = {row["name"]: row["ours"] for row in made["rows"]}
     assert by_name["before, l2, layer 6"] == by_name["after, l2, layer 6"]
+
+
+def test_a_folder_is_called_by_its_name_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    desk = Desk({"masked_lm": str(tmp_path / "mine")})
+    assert desk.model_name("masked_lm") == "mine" and desk.model_name("before") == "none"

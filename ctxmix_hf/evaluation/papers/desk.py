@@ -186,11 +186,11 @@ class Desk:
                 raise OptionError(f"data is for {', '.join(DATA)}; {name!r} is none of them.")
 
     def model_name(self, role: str) -> str:
-        """As results call it."""
+        """As results call it: a folder by its name alone, because results are published."""
         given = self.models.get(role) or DEFAULTS.get(role, "none")
         if isinstance(given, tuple | list):
             return str(getattr(given[0].config, "_name_or_path", "") or type(given[0]).__name__)
-        return str(given)
+        return Path(given).resolve().name if Path(given).is_dir() else str(given)
 
     def data_name(self, name: str) -> str:
         """As results call it: the corpus, and where it was read from."""

@@ -166,7 +166,7 @@ def _names(one: Item) -> tuple[str, str]:
 
 def _asked(one: Item, desk: Desk) -> dict[str, Any]:
     """What a kept file must have been made with to be taken up."""
-    asked = {
+    asked: dict[str, Any] = {
         "model": _model(one, desk),
         "data": desk.data_name(one.data),
         "limit": desk.limit,
@@ -174,6 +174,9 @@ def _asked(one: Item, desk: Desk) -> dict[str, Any]:
         "fitting": repr(desk.fitting),
         "version": _version(),
     }
+    folders = [m for m in desk.models.values() if isinstance(m, str | Path) and Path(m).is_dir()]
+    if folders:  # two of them may have one name
+        asked["folders"] = sorted(str(Path(m).resolve()) for m in folders)
     if desk.pos_tags is not None:
         asked["pos_tags"] = getattr(desk.pos_tags, "__qualname__", type(desk.pos_tags).__name__)
     return asked
