@@ -9,9 +9,11 @@ Writes benchmarks/results/papers.json after every part and can be stopped and st
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,7 @@ PARTS = (
     Part("minilm cues", ["value_zeroing"], CUES, 200, masked_lm=AGREEMENT),
     Part("minilm verbs", ["alti"], ["Table 2 (linzen)"], 300, masked_lm=AGREEMENT),
     Part("agreement mixing", ["brunner"], HIDDEN, 20),
+    Part("agreement parts of speech", ["brunner"], ["Figure 26 to 37"], 20),
     Part("minilm hidden", ["brunner"], ["Figure 2b", "Figure 11"], 408, encoder=AGREEMENT),
 )
 
@@ -103,6 +106,16 @@ def opened(name: str, work: Path, blimp: Path) -> Any:
         print(made, flush=True)
         shutil.copytree(made.folder, place)
     return str(place)
+
+
+def tagger() -> Callable[[list[str]], list[str]] | None:
+    """HanTa's English model where it is installed (pip install HanTa), else nothing is tagged."""
+    if importlib.util.find_spec("HanTa") is None:
+        return None
+    from HanTa import HanoverTagger
+
+    made = HanoverTagger.HanoverTagger("morphmodel_en.pgz")
+    return lambda words: [tag for _, _, tag in made.tag_sent(words)]
 
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -142,6 +155,7 @@ def main() -> None:
             items=part.items,
             limit=part.limit,
             data=data,
+            pos_tags=tagger() if "speech" in part.name else None,
             **models,
         )
         made = list(report.entries)

@@ -43,11 +43,11 @@ class Sample:
 
     @property
     def key(self) -> str:
-        """A hash of the content: the identity under which results are kept."""
+        """A hash of the content: the identity under which results are kept. Tags change no result."""
         content = {
             name: value
             for name, value in asdict(self).items()
-            if name not in ("second", "tags") or value is not None
+            if name != "tags" and (name != "second" or value is not None)
         }
         return hashlib.sha256(
             json.dumps(content, sort_keys=True, default=str).encode()

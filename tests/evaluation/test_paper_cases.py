@@ -20,7 +20,7 @@ from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data, tagged
 from ctxmix_hf.evaluation.fitting import Fitting
 from ctxmix_hf.evaluation.identifiability import Task, counts, fraction_counts, used
-from ctxmix_hf.evaluation.papers import reproduce
+from ctxmix_hf.evaluation.papers import brunner, reproduce
 from ctxmix_hf.evaluation.papers.desk import Desk, cola_rows
 from ctxmix_hf.evaluation.scores import Scores
 
@@ -171,15 +171,31 @@ def test_parts_of_speech_come_from_a_function_or_a_column() -> None:
     with pytest.raises(InputError, match="2 tags for 3 words"):
         cm.evaluate("mixing_pos", data=["Keys are old"], pos_tags=lambda words: ["A", "B"])
     plain = read_data(["Keys are old"]).kept[0]
-    assert plain.key == replace(plain, tags=None).key != replace(plain, tags=("A", "B", "C")).key
+    assert plain.key == replace(plain, tags=("A", "B", "C")).key, "tags change no result"
 
 
 def test_a_real_tagger() -> None:
-    """HanTa's small English model, where it is installed (pip install HanTa); its tags are Penn's."""
-    hanta = pytest.importorskip("HanTa", reason="HanTa is not installed: it is for this test only")
-    tagger = hanta.HanoverTagger.HanoverTagger("morphmodel_en.pgz")
-    tags = [t for _, _, t in tagger.tag_sent(["The", "keys", "are", "old"])]
-    assert len(tags) == 4 and tags[1].startswith("NN")
+    """HanTa's small English model, where it is installed (pip install HanTa); its tags are the British National Corpus's."""
+    why = "HanTa is not installed: it is for this test only"
+    hanta = pytest.importorskip("HanTa.HanoverTagger", reason=why)
+    tagger = hanta.HanoverTagger("morphmodel_en.pgz")
+
+    def tags(words: list[str]) -> list[str]:
+        return [tag for _, _, tag in tagger.tag_sent(words)]
+
+    asked: dict[str, Any] = {"methods": ["alti"], "progress": False, "pos_tags": tags}
+    table = cm.evaluate("mixing_pos", data=["The keys are old ."], **asked)
+    assert {"NN2", "AJ0", "AT0", "[CLS]", "[SEP]"} <= set(table.column("tag"))
+
+
+def test_kinds_of_tags() -> None:
+    content, function = (
+        ("NNS", "VBP", "JJ", "PROPN", "NN2", "AJ0"),
+        ("DT", "IN", "DET", "AT0", "PRF"),
+    )
+    assert all(map(brunner.is_content, content)) and not any(map(brunner.is_function, content))
+    assert all(map(brunner.is_function, function)) and not any(map(brunner.is_content, function))
+    assert not brunner.is_content("[SEP]") and not brunner.is_function("PUN")
 
 
 # ---- corpora --------------------------------------------------------------------------------------------------------

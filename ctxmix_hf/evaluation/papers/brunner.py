@@ -737,20 +737,25 @@ def figure_18b(desk: Desk) -> Found:
     return Found(rows, sum(bool(one) for one in near))
 
 
-def _content(tag: str) -> bool:
-    """A noun, verb, adjective or adverb, by Penn Treebank's or the universal names."""
-    return tag[:2] in ("NN", "VB", "JJ", "RB") or tag in ("NOUN", "PROPN", "VERB", "ADJ", "ADV")
+# universal names first, then the beginnings of Penn's and of the British National Corpus's
+CONTENT = (
+    {"NOUN", "PROPN", "VERB", "ADJ", "ADV"},
+    ("NN", "NP", "VB", "VV", "JJ", "RB", "AJ", "AV"),
+)
+FUNCTION = (
+    {"DET", "ADP", "CCONJ", "SCONJ", "PRON", "PART"},
+    ("DT", "IN", "CC", "TO", "WD", "WP", "PR", "PO", "AT", "DP", "CJ", "PN"),
+)
 
 
-def _function(tag: str) -> bool:
-    """A determiner, preposition, conjunction, pronoun or `to`."""
-    return tag in ("DT", "IN", "CC", "TO", "WDT", "WP", "PRP", "PRP$", "POS") or tag in (
-        "DET",
-        "ADP",
-        "CCONJ",
-        "PRON",
-        "PART",
-    )
+def is_content(tag: str) -> bool:
+    """A noun, verb, adjective or adverb."""
+    return tag in CONTENT[0] or (tag not in FUNCTION[0] and tag.startswith(CONTENT[1]))
+
+
+def is_function(tag: str) -> bool:
+    """A determiner, preposition, conjunction, pronoun, possessive or `to`."""
+    return tag in FUNCTION[0] or (tag not in CONTENT[0] and tag.startswith(FUNCTION[1]))
 
 
 def _content_keeps_more(ours: Ours) -> bool | None:
@@ -758,7 +763,7 @@ def _content_keeps_more(ours: Ours) -> bool | None:
         tags = {label for label in map(by_layer, ours) if label is not None and of(label)}
         return mean_of([last_layer(ours, tag) for tag in tags])
 
-    return above(mean(_content), mean(_function))
+    return above(mean(is_content), mean(is_function))
 
 
 @item(
