@@ -175,7 +175,7 @@ def test_parts_of_speech_come_from_a_function_or_a_column() -> None:
 
 
 def test_a_real_tagger() -> None:
-    """HanTa's small English model, where it is installed (pip install HanTa); its tags are the British National Corpus's."""
+    """HanTa's small English model, where it is installed (pip install HanTa); its tags are BNC's."""
     why = "HanTa is not installed: it is for this test only"
     hanta = pytest.importorskip("HanTa.HanoverTagger", reason=why)
     tagger = hanta.HanoverTagger("morphmodel_en.pgz")
