@@ -331,6 +331,22 @@ def answers() -> str:
     return table(["question", "we would use", "measured (95 % intervals)"], lines)
 
 
+def varied() -> str:
+    """The controlled comparison of the rolled-out maps: one thing changed at a time, from `papers.json`."""
+    held = json.loads((RESULTS / "papers.json").read_text(encoding="utf-8"))
+    columns: dict[str, dict[str, str]] = {}
+    for entry in held:
+        if entry["item"] == "Table 3 varied":
+            for row in entry["rows"]:
+                method, _, way = row["name"].partition(", ")
+                head = f"{method}, {entry['model']} (n = {entry['n']})"
+                cell = f"{row['ours']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+                columns.setdefault(head, {})[way] = cell
+    ways = list(dict.fromkeys(way for column in columns.values() for way in column))
+    lines = [[way, *(column.get(way, "-") for column in columns.values())] for way in ways]
+    return table(["changed", *columns], lines)
+
+
 def best_rows(entry: dict[str, Any], names: dict[str, str]) -> dict[str, tuple[float, str]]:
     """Our method names to (value, cell) of an entry; of rows by layer the best one."""
     found: dict[str, tuple[float, str]] = {}
@@ -536,6 +552,7 @@ TABLES = {
     "cost": cost,
     "evidence": evidence,
     "answers": answers,
+    "varied": varied,
     "commands": commands,
     "versions": versions,
     "ledger_cost": ledger_cost,
