@@ -259,13 +259,7 @@ def evidence() -> str:
         about, names = EVIDENCE.get(item, ("", {}))
         if not about:
             continue
-        found: dict[str, tuple[float, str]] = {}
-        for row in entry["rows"]:
-            label = row["name"].partition(", layer ")[0]
-            if label not in names or row["ours"] is None:
-                continue
-            cell = f"{row['ours']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-            found[names[label]] = max(found.get(names[label], (-9.0, "")), (row["ours"], cell))
+        found = best_rows(entry, names)
         columns[f"{about}, {entry['model']} (n = {entry['n']})"] = {
             name: cell for name, (_, cell) in found.items()
         }
@@ -273,6 +267,96 @@ def evidence() -> str:
     shown = [name for name in order if any(name in column for column in columns.values())]
     lines = [[f"`{name}`", *(c.get(name, "-") for c in columns.values())] for name in shown]
     return table(["method", *columns], lines)
+
+
+# what we would use -> items of papers.json (and methods in them), evaluations of ledger_evidence.json (and methods)
+ANSWERS: dict[str, tuple[str, dict[tuple[str, str, str], list[str]], dict[str, list[str]]]] = {
+    "what did a token take from others inside a layer?": (
+        "`value_zeroing`; `norm` where it must be cheap",
+        {("mohebbi2023", "Figure 2a", "blimp"): ["value_zeroing", "norm", "attention", "random"]},
+        {},
+    ),
+    "what was the final vector made from?": (
+        "`globenc`, `norm_res` or `alti`",
+        {
+            ("mohebbi2023", "Table 3", "blimp"): ["globenc", "norm_res", "alti", "value_zeroing"],
+            ("modarressi2022", "Table 1", "sst2"): ["globenc", "norm_res", "attention_rollout"],
+            ("ferrando2022", "Table 2", "linzen"): ["alti", "norm_rollout", "attention_rollout"],
+        },
+        {},
+    ),
+    "why this class or word?": (
+        "`cm.ledger`; `integrated_gradients` to check it",
+        {},
+        {"blank-out": ["ledger", "integrated_gradients", "alti", "random"]},
+    ),
+    "which word decided?": (
+        "`cm.ledger` and `blank_out`",
+        {},
+        {"cue first": ["ledger", "blank_out", "integrated_gradients", "alti", "random"]},
+    ),
+}
+FAITHFUL = {
+    "blank-out": ("faithfulness", {"reference": "blank_out"}, "mean"),
+    "cue first": ("cue_alignment", {"layer": "input"}, "cue_first"),
+}
+
+
+def answers() -> str:
+    """What we would use, and what for: each line's numbers, with intervals, from the committed results."""
+    held = json.loads((RESULTS / "papers.json").read_text(encoding="utf-8"))
+    lines = []
+    for question, (use, items, measured) in ANSWERS.items():
+        said = []
+        for item, methods in items.items():
+            about, names = EVIDENCE[item]
+            for entry in held:
+                if (entry["paper"], entry["item"], entry["data"].split(":")[0]) == item:
+                    found = best_rows(entry, names)
+                    told = ", ".join(f"`{m}` {found[m][1]}" for m in methods if m in found)
+                    said.append(f"{about}, {entry['model']}, n = {entry['n']}: {told}")
+        for about, methods in measured.items():
+            name, where, value = FAITHFUL[about]
+            for model, tables in _evidence().items():
+                rows = {
+                    r["method"]: f"{r[value]:.2f} [{r['ci_low']:.2f}, {r['ci_high']:.2f}]"
+                    for r in tables.get(name, {"rows": []})["rows"]
+                    if all(r[k] == v for k, v in where.items())
+                }
+                told = ", ".join(f"`{m}` {rows[m]}" for m in methods if m in rows)
+                if told:
+                    size = next(r["n"] for r in tables[name]["rows"])
+                    said.append(f"{about}, {model}, n = {size}: {told}")
+        lines.append([question, use, "<br>".join(said)])
+    return table(["question", "we would use", "measured (95 % intervals)"], lines)
+
+
+def varied() -> str:
+    """The controlled comparison of the rolled-out maps: one thing changed at a time, from `papers.json`."""
+    held = json.loads((RESULTS / "papers.json").read_text(encoding="utf-8"))
+    columns: dict[str, dict[str, str]] = {}
+    for entry in held:
+        if entry["item"] == "Table 3 varied":
+            for row in entry["rows"]:
+                method, _, way = row["name"].partition(", ")
+                head = f"{method}, {entry['model']} (n = {entry['n']})"
+                cell = f"{row['ours']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+                columns.setdefault(head, {})[way] = cell
+    ways = list(dict.fromkeys(way for column in columns.values() for way in column))
+    lines = [[way, *(column.get(way, "-") for column in columns.values())] for way in ways]
+    return table(["changed", *columns], lines)
+
+
+def best_rows(entry: dict[str, Any], names: dict[str, str]) -> dict[str, tuple[float, str]]:
+    """Our method names to (value, cell) of an entry; of rows by layer the best one."""
+    found: dict[str, tuple[float, str]] = {}
+    for row in entry["rows"]:
+        label = row["name"].partition(", layer ")[0]
+        if label not in names or row["ours"] is None:
+            continue
+        cell = f"{row['ours']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        found[names[label]] = max(found.get(names[label], (-9.0, "")), (row["ours"], cell))
+    return found
 
 
 def ledger_cost() -> str:
@@ -467,6 +551,8 @@ TABLES = {
     "tested_with": tested_with,
     "cost": cost,
     "evidence": evidence,
+    "answers": answers,
+    "varied": varied,
     "commands": commands,
     "versions": versions,
     "ledger_cost": ledger_cost,

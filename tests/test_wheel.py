@@ -217,6 +217,7 @@ RUNS: dict[str, list[list[str]]] = {
     "papers": [
         ["papers", "--paper", "globenc", "--item", "Table 1", "--limit", "2", "--out", "papers"]
     ],
+    "tune": [["tune", "--epochs", "1", "--limit", "4", "--out", "tuned"]],
     "bench": [
         ["bench", "--methods", "attention", "--tokens", "8", "--batch", "1", "--repeat", "1"]
     ],

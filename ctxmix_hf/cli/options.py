@@ -301,6 +301,32 @@ def evaluate(parser: ArgumentParser) -> None:
     parser.add_argument("--private", action="store_true", default=None, help="of a new repository")
 
 
+def tune(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--masked-lm", metavar="NAME", help=f"Hub id or folder (default: {BOX_MODEL})"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="WHERE",
+        help="BLiMP's folder, Hub id or file of rows with a target and a foil (default: built-in sentences)",
+    )
+    parser.add_argument("--epochs", type=positive, default=3, metavar="N")
+    parser.add_argument(
+        "--rate", type=float, default=2e-5, metavar="X", help="AdamW's (default 2e-5)"
+    )
+    parser.add_argument(
+        "--batch", type=positive, default=32, metavar="N", help="sentences per step"
+    )
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="learn from at most N sentences"
+    )
+    parser.add_argument("--only-head", action="store_true", help="leave the encoder as it is")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="model/ in it; the same command again continues"
+    )
+
+
 def papers(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--paper",
@@ -324,10 +350,15 @@ def papers(parser: ArgumentParser) -> None:
         "--encoder", metavar="NAME", help="Hub id or folder (default: a bundled model)"
     )
     parser.add_argument(
+        "--before",
+        metavar="NAME",
+        help="the masked LM or encoder before it was tuned, for figures that show both",
+    )
+    parser.add_argument(
         "--data",
         action="append",
         metavar="NAME=WHERE",
-        help="sst2, blimp, linzen or mrpc = Hub id, file or folder (default: built-in sentences)",
+        help="sst2, blimp, linzen, mrpc, cola, mnli or pronouns = Hub id, file or folder (default: built-in sentences)",
     )
     parser.add_argument("--limit", type=positive, metavar="N", help="at most N sentences per item")
     parser.add_argument("--seed", type=int, default=0)

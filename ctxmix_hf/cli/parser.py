@@ -172,6 +172,16 @@ COMMANDS: tuple[Command, ...] = (
         options.papers,
     ),
     (
+        "tune",
+        "prompt-tune a masked LM on target against foil, for the papers' figures before and after tuning",
+        (
+            "ctxmix tune --masked-lm bert-base-uncased --data blimp/ --out tuned/",
+            "ctxmix papers --paper value_zeroing --masked-lm tuned/model --before bert-base-uncased "
+            "--data blimp=blimp/ --out ctxmix-papers/",
+        ),
+        options.tune,
+    ),
+    (
         "precompute",
         "the maps of a whole dataset, into a store; run again after a stop, it continues",
         (

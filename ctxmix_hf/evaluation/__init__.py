@@ -2,6 +2,7 @@
 
 from ctxmix_hf.evaluation import (
     agreement,
+    alternatives,
     attention_types,
     cue_alignment,
     erasure,
@@ -11,9 +12,11 @@ from ctxmix_hf.evaluation import (
     mdl_probe,
     mixing,
     plausibility,
+    pronouns,
     recommendation,
     sanity,
 )
+from ctxmix_hf.evaluation.alternatives import alternative_attention
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context, Evaluation
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.fitting import PAPER, Fitting
@@ -36,6 +39,8 @@ __all__ = [
     "EvaluationTable",
     "Fitting",
     "agreement",
+    "alternative_attention",
+    "alternatives",
     "attention_types",
     "cue_alignment",
     "erasure",
@@ -46,6 +51,7 @@ __all__ = [
     "mdl_probe",
     "mixing",
     "plausibility",
+    "pronouns",
     "read_data",
     "recommendation",
     "run",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -20,9 +21,9 @@ from ctxmix_hf.auto import (
     AutoContextMixingModelForSequenceClassification,
     model_path,
 )
-from ctxmix_hf.bundled import AGREEMENT, BUNDLED
+from ctxmix_hf.bundled import BUNDLED
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
-from ctxmix_hf.evaluation.heldout import maybe_seen
+from ctxmix_hf.evaluation.heldout import EVERY_SET, maybe_seen
 from ctxmix_hf.evaluation.samples import Sample
 from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
 from ctxmix_hf.modeling import instrument
@@ -88,6 +89,7 @@ class Bench:
     fingerprint: str
     longest: int
     heldout_only: bool
+    every_set: bool = False  # of a tuned model: sentences of any set may have been seen
 
     @property
     def labels(self) -> int:
@@ -138,8 +140,8 @@ class Bench:
         )
 
     def _ready(self, sample: Sample) -> Ready | str:
-        if self.heldout_only and maybe_seen(sample):
-            return "not in the held-out half, so the bundled model may have seen it"
+        if self.heldout_only and maybe_seen(sample, self.every_set):
+            return "not in the held-out half, so the model may have seen it"
         mask = self.tokenizer.mask_token if self.head == "masked_lm" else None
         if mask is not None and sample.target is None:
             return "no target word to mask"
@@ -281,11 +283,25 @@ def open_bench(
     _check_head(model, tokenizer, head, name)
     if instrumentation_of(model) is None:
         model = instrument(model, tokenizer=tokenizer)
-    own = str(name) in (AGREEMENT.name, AGREEMENT.path)
-    only = own if heldout_only is None else heldout_only
+    held = _heldout(name)
     return Bench(
-        model, tokenizer, head, name, fingerprint(base), longest_input(base, tokenizer) or 512, only
+        model,
+        tokenizer,
+        head,
+        name,
+        fingerprint(base),
+        longest_input(base, tokenizer) or 512,
+        held is not None if heldout_only is None else heldout_only,
+        held == EVERY_SET,
     )
+
+
+def _heldout(name: str) -> str | None:
+    """What a model's heldout.json says of the sets it may have learned from; None where there is no such file."""
+    path = Path(BUNDLED[name].path if name in BUNDLED else name) / "heldout.json"
+    if not path.is_file():
+        return None
+    return str(json.loads(path.read_text(encoding="utf-8")).get("sets", "five"))
 
 
 def _own_head(path: Any) -> Head:

@@ -5,8 +5,8 @@ are counted, never lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,22 @@ def read_data(data: Any, columns: Mapping[str, str] | None = None) -> Samples:
         except (BadRow, ValueError, TypeError) as error:
             skipped[str(error) if isinstance(error, BadRow) else "a value of the wrong type"] += 1
     return Samples(tuple(kept), skipped, source)
+
+
+def tagged(samples: Samples, tagger: Callable[[list[str]], Sequence[str]] | None) -> Samples:
+    """The samples with the tags that `tagger` gives their words; those that came with tags keep them."""
+    if tagger is None:
+        return samples
+    kept = []
+    for sample in samples.kept:
+        tags = sample.tags or tuple(str(tag) for tag in tagger(list(sample.words)))
+        if len(tags) != len(sample.words):
+            raise InputError(
+                f"pos_tags gave {len(tags)} tags for {len(sample.words)} words: give a function that returns one "
+                "tag per word of the list it is called with."
+            )
+        kept.append(replace(sample, tags=tags))
+    return replace(samples, kept=tuple(kept))
 
 
 def _rows(data: Any) -> tuple[Rows, str]:

@@ -1,4 +1,5 @@
-"""Which sentences the agreement bundled model has never seen: the rule in its heldout.json, as code."""
+"""Which sentences the agreement bundled model, or a model tuned by `tune`, has never seen: the rule in its
+heldout.json, as code."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ SPLIT_SETS = frozenset(
     }
 )
 
+EVERY_SET = "every"  # in a model's heldout.json: it may have learned from any set
+
 
 def normalised(sample: Sample) -> str:
     """Lower case, negation expanded, punctuation dropped, the target as [mask], single spaces."""
@@ -40,9 +43,10 @@ def is_heldout(sample: Sample) -> bool:
     return hashlib.sha256(normalised(sample).encode()).digest()[0] % 2 == 0
 
 
-def maybe_seen(sample: Sample) -> bool:
-    """A sentence of one of the BLiMP sets the model learned from that is not in the held-out half."""
-    return sample.target is not None and sample.group in SPLIT_SETS and not is_heldout(sample)
+def maybe_seen(sample: Sample, every_set: bool = False) -> bool:
+    """A sentence of one of the sets the model learned from (BLiMP's five, or any) that is not in the held-out half."""
+    known = every_set or sample.group in SPLIT_SETS
+    return sample.target is not None and known and not is_heldout(sample)
 
 
 def _expanded(word: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.features import hidden_states
 from ctxmix_hf.evaluation.fitting import QUICK, Fitting
@@ -28,7 +29,8 @@ NEIGHBOURS = (-3, -2, -1, 1, 2, 3)
 
 @dataclass(frozen=True)
 class Task:
-    """Which map, by which distance, from e^source (plus `offset` places) to e^target, tested on e^tested."""
+    """Which map, by which distance, from e^source (plus `offset` places) to e^target, tested on e^tested; `seen`
+    tests it on the sentences it was learned from."""
 
     kind: Literal["naive", "linear", "mlp"]
     distance: Distance
@@ -36,6 +38,7 @@ class Task:
     target: int = 0
     tested: int = -1
     offset: int = 0
+    seen: bool = False
 
 
 def distances(predicted: Tensor, candidates: Tensor, distance: Distance) -> Tensor:
@@ -146,13 +149,18 @@ def folds(count: int, seed: int, number: int = 3) -> Iterator[Fold]:
         yield rest[cut:], rest[:cut], [int(i) for i in test]
 
 
+def used(fold: Fold, how: Fitting) -> list[int]:
+    """The training sentences that a map is learned from: `fraction` of the fold's."""
+    return fold[0][: max(1, round(how.fraction * len(fold[0])))]
+
+
 def learn(
     states: Sequence[Tensor], task: Task, fold: Fold, seed: int, how: Fitting = QUICK
 ) -> nn.Module | None:
     """The fold's map; None for the naive one."""
     if task.kind == "naive":
         return None
-    x, y = _joined(states, task, fold[0][: max(1, round(how.fraction * len(fold[0])))])
+    x, y = _joined(states, task, used(fold, how))
     return fit(task.kind, task.distance, x, y, _joined(states, task, fold[1]), seed, how)
 
 
@@ -227,10 +235,11 @@ def _measure(
         tuple[Task, int], nn.Module | None
     ] = {}  # a map is fitted once for all layers it is tested on
     for task, f in watched(missing, "fitting maps", context.progress):
-        fitted = (replace(task, tested=-1), f)
+        fitted = (replace(task, tested=-1, seen=False), f)
         if fitted not in learned:
             learned[fitted] = learn(states, task, cut[f], context.seed, context.fitting)
-        found = counted(states, task, cut[f][2], learned[fitted])
+        asked = used(cut[f], context.fitting) if task.seen else cut[f][2]
+        found = counted(states, task, asked, learned[fitted])
         store.keep({keys[task, f]: {"counts": found}})
 
 
@@ -336,6 +345,105 @@ def identifiability_hidden(context: Context) -> EvaluationTable:
         "hidden-to-hidden identifiability across single layers",
         form=form,
     )
+
+
+def gap_tasks(context: Context, distance: Distance = "l2") -> list[Task]:
+    """Linear map and MLP of every layer, on the sentences they saw and on others (Brunner et al. 2020, B.2)."""
+    kinds: tuple[Literal["linear", "mlp"], ...] = ("linear", "mlp")
+    return [
+        Task(kind, distance, layer, seen=seen)
+        for kind in kinds
+        for seen in (True, False)
+        for layer in range(1, context.bench.depth + 1)
+    ]
+
+
+@evaluation(
+    "identifiability_gap",
+    "tokens identified in sentences the map was learned from, and in others",
+    "Brunner et al. 2020, figure 7",
+)
+def identifiability_gap(context: Context) -> EvaluationTable:
+    """One row per map (by L2, as the figure), kind of sentence and layer."""
+    tasks = gap_tasks(context)
+    rows: list[list[Cell]] = [
+        [f"{t.kind}, {'train' if t.seen else 'test'}", t.kind, t.source, *r]
+        for t, r in zip(tasks, rates(context, tasks), strict=True)
+    ]
+    form = Form("lines", "map", "rate", "layer", title="Identified in training and test sentences")
+    caption = "share of hidden tokens identified in training and test sentences, by L2"
+    return context.table(
+        "identifiability_gap", ("map", "kind", "layer", *COLUMNS), rows, caption, form=form
+    )
+
+
+FRACTIONS = (0.5, 0.8, 0.9, 1.0)
+
+
+def fraction_counts(
+    context: Context, task: Task, fractions: Sequence[float] = FRACTIONS
+) -> dict[float, list[tuple[int, int]]]:
+    """(identified, all) tokens of each test sentence, by the part of the training sentences that was used."""
+    made = {}
+    for fraction in fractions:
+        some = replace(context, fitting=replace(context.fitting, fraction=fraction))
+        made[fraction] = [pair for fold in counts(some, [task])[0] for pair in fold]
+    return made
+
+
+@evaluation(
+    "identifiability_fractions",
+    "tokens identified by an MLP learned from a part of the training sentences",
+    "Brunner et al. 2020, appendix B.2",
+)
+def identifiability_fractions(context: Context) -> EvaluationTable:
+    """One row per fraction: the MLP (L2) of the last layer but one, as in the paper."""
+    task = Task("mlp", "l2", max(1, context.bench.depth - 1))
+    rows: list[list[Cell]] = []
+    for fraction, each in fraction_counts(context, task).items():
+        total = sum(t for _, t in each)
+        rows.append(["mlp, l2", task.source, fraction, sum(r for r, _ in each) / total, total])
+    form = Form("lines", "map", "rate", "fraction", title="Identified by part of the data used")
+    caption = f"share of hidden tokens identified after layer {task.source}, by part of the training sentences"
+    return context.table(
+        "identifiability_fractions",
+        ("map", "layer", "fraction", "rate", "n"),
+        rows,
+        caption,
+        form=form,
+    )
+
+
+@evaluation(
+    "identifiability_tuned",
+    "two models, such as one before and after fine-tuning: naive identification across single layers",
+    "Brunner et al. 2020, figures 12 and 13",
+)
+def identifiability_tuned(context: Context) -> EvaluationTable:
+    """One row per model, distance and layer: is the nearest e^(l-1) of the sentence the token's own, as it is?"""
+    if context.other is None:
+        raise InputError("identifiability_tuned compares two models: give model=(before, after).")
+    rows: list[list[Cell]] = []
+    for which, one in (("first", context), ("second", context.other)):
+        tasks = naive_tasks(one)
+        rows += [
+            [f"{which}, {t.distance}", one.bench.name, t.distance, t.source, *r]
+            for t, r in zip(tasks, rates(one, tasks), strict=True)
+        ]
+    form = Form("lines", "line", "rate", "layer", title="Across single layers, two models")
+    caption = "hidden tokens identified across single layers by the naive baselines, for two models"
+    return context.table(
+        "identifiability_tuned",
+        ("line", "model", "distance", "layer", *COLUMNS),
+        rows,
+        caption,
+        form=form,
+    )
+
+
+def naive_tasks(context: Context) -> list[Task]:
+    """(e^l, e^(l-1)) without a map, by both distances: the baselines of figures 12 and 13."""
+    return [t for t in hidden_tasks(context) if t.kind == "naive"]
 
 
 @evaluation(

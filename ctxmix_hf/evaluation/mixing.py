@@ -11,7 +11,7 @@ import torch
 
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.counting import layer_number
-from ctxmix_hf.errors import InputError
+from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import mean_of, pearson
@@ -21,6 +21,7 @@ from ctxmix_hf.evaluation.work import Result, content_key, rounded
 from ctxmix_hf.methods.ratios import STAGE_OF, mixing_ratios
 from ctxmix_hf.recipes import method as recipe
 
+Shares = list[list[float]]  # per layer
 FARTHEST = 10  # neighbours beyond are one group
 SKETCH = 8  # random probes per token for HTA: unbiased, cheap
 # Neighbours by distance (Brunner et al. 2020, figure 4a): first and last of each group.
@@ -33,6 +34,8 @@ GROUPS = {
     "11th on": (11, 10**9),
 }
 AROUND = 3  # places on either side of the first [SEP]
+SIDES = ("both", "left", "right")
+PLACES = range(-10, 11)  # source minus target
 
 
 def chosen(context: Context) -> MethodSet:
@@ -42,17 +45,21 @@ def chosen(context: Context) -> MethodSet:
     )
 
 
-def neighbour_groups(maps: torch.Tensor) -> dict[str, list[float]]:
-    """The mean share of one neighbour in each group of distances, left and right alike, per layer.
+def neighbour_groups(maps: torch.Tensor, side: str = "both") -> dict[str, list[float]]:
+    """The mean share of one neighbour in each group of distances, per layer (Brunner et al. 2020, C.2).
 
     Args:
         maps: shares `[L, T, T]`.
+        side: "both" (left and right alike, as figure 4a), "left" or "right" neighbours alone.
 
     Returns:
         Group to one number per layer; groups farther away than the sentence is long are left out.
     """
+    if side not in SIDES:
+        raise OptionError(f"side must be one of {', '.join(map(repr, SIDES))}, got {side!r}.")
     size = maps.shape[-1]
-    gap = (torch.arange(size)[:, None] - torch.arange(size)[None]).abs()
+    offset = torch.arange(size)[None] - torch.arange(size)[:, None]  # source - target
+    gap = {"both": offset.abs(), "left": -offset, "right": offset}[side]
     found = {}
     for name, (first, last) in GROUPS.items():
         inside = (gap >= first) & (gap <= last)
@@ -61,6 +68,14 @@ def neighbour_groups(maps: torch.Tensor) -> dict[str, list[float]]:
             each = (maps * inside).sum(dim=-1) / inside.sum(dim=-1).clamp(min=1)
             found[name] = each[:, inside.any(dim=-1)].mean(dim=-1).tolist()
     return found
+
+
+def by_place(maps: torch.Tensor) -> list[list[float]]:
+    """The total share of neighbours at places -10 ... 10 (0 is the token itself), summed over tokens, per layer."""
+    return [
+        [float(maps[layer].diagonal(offset=d).sum()) for d in PLACES]
+        for layer in range(maps.shape[0])
+    ]
 
 
 def map_statistics(maps: torch.Tensor, place: int = 0) -> Result:
@@ -81,7 +96,12 @@ def map_statistics(maps: torch.Tensor, place: int = 0) -> Result:
         "away": rounded(away.mean(dim=-1).tolist()),
         "sums": rounded(sums),
         "pairs": rounded(pairs),
-        "groups": {name: rounded(values) for name, values in neighbour_groups(maps).items()},
+        "groups": {
+            name if side == "both" else f"{name}, {side}": rounded(values)
+            for side in SIDES
+            for name, values in neighbour_groups(maps, side).items()
+        },
+        "places": rounded(by_place(maps)),
         "row": rounded(maps[:, place].tolist()),
     }
 
@@ -110,7 +130,7 @@ def statistics(context: Context) -> list[Result]:
     methods = chosen(context)
     described = [context.bench.fingerprint, methods.described(), FARTHEST]
     keys = [
-        content_key("mixing, groups", item.sample.key, item.ids, *described)
+        content_key("mixing, sides", item.sample.key, item.ids, *described)
         for item in context.ready
     ]
     batches = context.bench.batches(context.ready, sentences=2)
@@ -210,11 +230,14 @@ def mixing_distance(context: Context) -> EvaluationTable:
     return context.table("mixing_distance", columns, rows, caption, form=form)
 
 
-def relative_groups(found: Sequence[Result], name: str) -> dict[str, list[float]]:
+def relative_groups(
+    found: Sequence[Result], name: str, side: str = "both"
+) -> dict[str, list[float]]:
     """Neighbour groups, mean over sentences, each divided by its sum over layers (Brunner et al. 2020, C.2)."""
     made = {}
     for group in GROUPS:
-        some = [r[name]["groups"][group] for r in found if group in r[name]["groups"]]
+        label = group if side == "both" else f"{group}, {side}"
+        some = [r[name]["groups"][label] for r in found if label in r[name]["groups"]]
         if some:
             each = np.mean(some, axis=0)
             made[group] = (each / each.sum()).tolist()
@@ -227,53 +250,156 @@ def relative_groups(found: Sequence[Result], name: str) -> dict[str, list[float]
     "Brunner et al. 2020, figure 4a",
 )
 def mixing_neighbours(context: Context) -> EvaluationTable:
-    """One row per method, group of distances and layer."""
+    """One row per method, side (both, left, right), group of distances and layer."""
     found = statistics(context)
     rows: list[list[Cell]] = [
-        [name, group, layer_number(layer), value, len(found)]
+        [
+            name,
+            group if side == "both" else f"{group}, {side}",
+            side,
+            layer_number(layer),
+            value,
+            len(found),
+        ]
         for name in chosen(context).maps
-        for group, values in relative_groups(found, name).items()
+        for side in SIDES
+        for group, values in relative_groups(found, name, side).items()
         for layer, value in enumerate(values)
     ]
     form = Form("lines", "group", "relative", "layer", title="Relative contribution of neighbours")
-    caption = "contribution of neighbours at each distance, left and right, divided by its sum over layers"
-    columns = ("method", "group", "layer", "relative", "n")
+    caption = "contribution of neighbours at each distance, divided by its sum over layers"
+    columns = ("method", "group", "side", "layer", "relative", "n")
     return context.table("mixing_neighbours", columns, rows, caption, form=form)
 
 
-def around(result: Result, ready: Ready, layer: int) -> dict[int, float]:
-    """Places relative to the first [SEP] to their share of [CLS]; empty for a sentence that is not a pair."""
+def place_shares(found: Sequence[Result], name: str, layer: int) -> list[float]:
+    """The total contribution of each place, summed over all tokens, as shares of the places together; the token
+    itself (place 0) is left out (Brunner et al. 2020, figure 4b)."""
+    total = np.sum([r[name]["places"][layer] for r in found], axis=0)
+    total[PLACES.index(0)] = 0.0
+    return (total / total.sum()).tolist()  # type: ignore[no-any-return]
+
+
+@evaluation(
+    "mixing_places",
+    "total contribution of the neighbours left and right of a token, by layer",
+    "Brunner et al. 2020, figure 4b",
+)
+def mixing_places(context: Context) -> EvaluationTable:
+    """One row per method, layer and place (negative: left of the token); places of a layer sum to 1."""
+    found = statistics(context)
+    rows: list[list[Cell]] = [
+        [name, f"{name}, layer {layer_number(layer)}", layer_number(layer), d, share, len(found)]
+        for name in chosen(context).maps
+        for layer in range(len(found[0][name]["own"]))
+        for d, share in zip(PLACES, place_shares(found, name, layer), strict=True)
+        if d
+    ]
+    form = Form("lines", "line", "share", "place", title="Contribution of neighbours by place")
+    columns = ("method", "line", "layer", "place", "share", "n")
+    caption = "total contribution of the ten neighbours on either side, as shares of these"
+    return context.table("mixing_places", columns, rows, caption, form=form)
+
+
+def own_by_tag(found: Sequence[Result], ready: Sequence[Ready], name: str) -> dict[str, Shares]:
+    """Part of speech (or special token) to one list of own shares per layer (Brunner et al. 2020, C.5).
+
+    The first piece of a word stands for it; a special token has its own name.
+    """
+    kept: dict[str, Shares] = {}
+    for result, item in zip(found, ready, strict=True):
+        own = result[name]["own"]
+        tagged = [
+            (piece, item.pieces[piece]) for piece, special in enumerate(item.special) if special
+        ]
+        if item.sample.tags is not None:
+            tagged += [
+                (pieces[0], tag)
+                for pieces, tag in zip(item.words, item.sample.tags, strict=True)
+                if pieces
+            ]
+        for piece, tag in tagged:
+            layers = kept.setdefault(tag, [[] for _ in own])
+            for layer, values in zip(layers, own, strict=True):
+                layer.append(values[piece])
+    return kept
+
+
+def need_tags(ready: Sequence[Ready]) -> None:
+    if not any(item.sample.tags for item in ready):
+        raise InputError(
+            "No word has a part of speech: give pos_tags=, a function from a list of words to a list of tags, or "
+            "rows with a column pos_tags (one tag per word)."
+        )
+
+
+@evaluation(
+    "mixing_pos",
+    "own-token contribution by part of speech and layer; tags are given (pos_tags=)",
+    "Brunner et al. 2020, figures 26-37",
+)
+def mixing_pos(context: Context) -> EvaluationTable:
+    """One row per method, tag and layer: quartiles of the own share. Tags in the order of the last layer's median."""
+    need_tags(context.ready)
+    found = statistics(context)
+    rows: list[list[Cell]] = []
+    for name in chosen(context).maps:
+        kept = own_by_tag(found, context.ready, name)
+        for tag in sorted(kept, key=lambda t: -float(np.median(kept[t][-1]))):
+            for layer, values in enumerate(kept[tag]):
+                low, middle, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
+                rows.append([name, tag, layer_number(layer), middle, low, high, len(values)])
+    form = Form("heatmap", "tag", "own_median", "layer", title="Own contribution by part of speech")
+    columns = ("method", "tag", "layer", "own_median", "own_q25", "own_q75", "n")
+    caption = "contribution of the input token at the same position, by part of speech"
+    return context.table("mixing_pos", columns, rows, caption, form=form)
+
+
+def around(result: Result, ready: Ready, layer: int, centre: str = "[SEP]") -> dict[int, float]:
+    """Places relative to `centre` to their share of [CLS]: the first [SEP] of a pair (empty for a sentence that is
+    not one), or [CLS] itself, whose places are those of the whole input (Brunner et al. 2020, figure 18)."""
+    row = result["row"][layer]
+    if centre == "[CLS]":
+        return {d - ready.position: share for d, share in enumerate(row)}
     ends = [i for i, special in enumerate(ready.special) if special and i > 0]
     if ready.sample.second is None or not ends:
         return {}
-    row = result["row"][layer]
     return {d: row[ends[0] + d] for d in range(-AROUND, AROUND + 1) if 0 <= ends[0] + d < len(row)}
 
 
 @evaluation(
     "cls_context",
-    "what the first token takes from places around the border of a pair",
+    "what the first token takes from places around itself and around the border of a pair",
     "Brunner et al. 2020, figure 18",
 )
 def cls_context(context: Context) -> EvaluationTable:
-    """One row per method, layer and place relative to the first [SEP]; needs pairs of sentences."""
+    """One row per method, centre, layer and place relative to it: the first [SEP] (18b), then [CLS] (18a). `share` is
+    the mean over the pairs that reach so far; needs pairs of sentences."""
     found = statistics(context)
     rows: list[list[Cell]] = []
     for name in chosen(context).maps:
-        for layer in range(len(found[0][name]["own"])):
-            near = [around(r[name], i, layer) for r, i in zip(found, context.ready, strict=True)]
-            for d in range(-AROUND, AROUND + 1):
-                values = [one[d] for one in near if d in one]
-                line = f"{name}, layer {layer_number(layer)}"
-                rows.append([name, line, layer_number(layer), d, mean_of(values), len(values)])
-    if not any(row[-1] for row in rows):
+        for centre in ("[SEP]", "[CLS]"):
+            for layer in range(len(found[0][name]["own"])):
+                near = [
+                    around(r[name], i, layer, centre)
+                    for r, i in zip(found, context.ready, strict=True)
+                ]
+                line = f"{name}, {centre}, layer {layer_number(layer)}"
+                for d in sorted({d for one in near for d in one}):
+                    values = [one[d] for one in near if d in one]
+                    rows.append(
+                        [name, centre, line, layer_number(layer), d, mean_of(values), len(values)]
+                    )
+    if not any(row[1] == "[SEP]" for row in rows):
         raise InputError(
             "cls_context looks around the border between two sentences, and no row is a pair: give "
             "data with sentence1 and sentence2 (or columns={'text': ..., 'pair': ...})."
         )
-    form = Form("lines", "line", "share", "place", title="Contribution to [CLS] around [SEP]")
-    columns = ("method", "line", "layer", "place", "share", "n")
-    caption = "share of the first token that comes from places around the first [SEP]"
+    form = Form("lines", "line", "share", "place", title="Contribution to [CLS]")
+    columns = ("method", "centre", "line", "layer", "place", "share", "n")
+    caption = (
+        "share of the first token that comes from places around the first [SEP] and around itself"
+    )
     return context.table("cls_context", columns, rows, caption, form=form)
 
 

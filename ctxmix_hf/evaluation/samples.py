@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 _WORD = re.compile(r"\w[\w\-]*(?:['’]\w+)?|[^\w\s]")
@@ -39,14 +39,15 @@ class Sample:
     pairs: tuple[tuple[int, int], ...] | None = None  # (target word, source word)
     group: str = ""
     second: int | None = None  # the first word of a pair's second text
+    tags: tuple[str, ...] | None = None  # a part of speech per word
 
     @property
     def key(self) -> str:
-        """A hash of the content: the identity under which results are kept."""
+        """A hash of the content: the identity under which results are kept. Tags change no result."""
         content = {
             name: value
             for name, value in asdict(self).items()
-            if name != "second" or value is not None
+            if name != "tags" and (name != "second" or value is not None)
         }
         return hashlib.sha256(
             json.dumps(content, sort_keys=True, default=str).encode()
@@ -73,12 +74,20 @@ class Sample:
 
 
 def read_sample(row: Mapping[str, Any]) -> Sample:
-    """Recognise a row by its columns: cue-annotated words, a minimal pair, or a text with label and gold."""
+    """Recognise a row by its columns: cue-annotated words, a minimal pair, or a text with label and gold; with
+    `pos_tags`, one part of speech per word."""
     if row.get("words") is not None:
-        return _from_words(row)
-    if row.get("sentence_good") is not None and row.get("sentence_bad") is not None:
-        return _from_pair(row)
-    return _from_text(row)
+        sample = _from_words(row)
+    elif row.get("sentence_good") is not None and row.get("sentence_bad") is not None:
+        sample = _from_pair(row)
+    else:
+        sample = _from_text(row)
+    if row.get("pos_tags") is None or _is_nan(row["pos_tags"]):
+        return sample
+    tags = tuple(str(tag) for tag in _listed(row["pos_tags"], "pos_tags"))
+    if len(tags) != len(sample.words):
+        raise BadRow("pos_tags and words have different lengths")
+    return replace(sample, tags=tags)
 
 
 def _listed(value: Any, what: str) -> list[Any]:

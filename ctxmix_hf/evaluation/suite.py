@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Head, open_bench
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context
-from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data
+from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import Fitting
+from ctxmix_hf.evaluation.pronouns import sentences
 from ctxmix_hf.evaluation.scores import Asked
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
 from ctxmix_hf.instrumentation.awake import keeps_modes
@@ -69,7 +70,13 @@ ALONE = (
     "anisotropy",
     "norm_outliers",
     "mixing_neighbours",
+    "mixing_places",
+    "mixing_pos",
     "cls_context",
+    "alternative_attention",
+    "identifiability_gap",
+    "identifiability_fractions",
+    "identifiability_tuned",
 )
 HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], *ALONE, "alignment_accuracy"}
 SUITE_NAMES = (*SUITES, "all")
@@ -92,6 +99,7 @@ def evaluate(
     answer: str = "predicted",
     of: str = "prob",
     fitting: Fitting | None = None,
+    pos_tags: Callable[[list[str]], Sequence[str]] | None = None,
 ) -> EvaluationReport | EvaluationTable:
     """Evidence for and against the methods: `print(evaluate("agreement"))` runs offline on the bundled model.
 
@@ -115,6 +123,7 @@ def evaluate(
     answer     what is explained of a classifier: its "predicted" class, or the "true" one (the row's label)
     of         "prob" or "logit" of that class, or of the masked word against its foil
     fitting    how the maps of identifiability are learned: `ctxmix_hf.evaluation.Fitting(...)`, or its `PAPER`
+    pos_tags   for "mixing_pos": a function from a list of words to their parts of speech (or a column `pos_tags`)
     """  # noqa: E501
     asked = Asked(answer, of)
     names = _names(suite)
@@ -123,6 +132,7 @@ def evaluate(
     models = list(model) if isinstance(model, tuple | list) else [model]
     head = _head(suite, names, models[0])
     samples = read_data(data if data is not None else _default_data(suite, head), columns)
+    samples = tagged(samples, pos_tags)
     built_in = data is None or (isinstance(data, str) and data in BUILT_IN)
     strangers = [m for m in models if isinstance(m, nn.Module) and instrumentation_of(m) is None]
     try:
@@ -189,7 +199,7 @@ def _evaluate(
 
 def _names(suite: str) -> list[str]:
     if suite == "all":
-        return [name for name in EVALUATIONS if name not in ALONE]
+        return [name for name in EVALUATIONS if name not in (*ALONE, "pronouns")]
     if suite in SUITES:
         return list(SUITES[suite])
     if suite not in EVALUATIONS:
@@ -204,7 +214,7 @@ def _head(suite: str, names: list[str], model: Any) -> Head:
         return fixed[suite]
     if set(names) <= HEADLESS:
         return "any"
-    if model is None or suite.startswith("cue_alignment"):
+    if model is None or suite.startswith("cue_alignment") or suite == "pronouns":
         return "classifier" if suite == "plausibility" else "masked_lm"
     if isinstance(model, str):
         kinds = AutoConfig.from_pretrained(model_path(model)).architectures or []
@@ -215,7 +225,9 @@ def _head(suite: str, names: list[str], model: Any) -> Head:
     )
 
 
-def _default_data(suite: str, head: Head) -> str:
+def _default_data(suite: str, head: Head) -> Any:
+    if suite == "pronouns":
+        return sentences()
     return "sentiment" if head == "classifier" else "agreement"
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ctxmix_hf.errors import OptionError, StoreError
 from ctxmix_hf.hub.comparing import model_gaps, require_options
+from ctxmix_hf.hub.computing import heads_of, kept
 from ctxmix_hf.hub.keys import batch_keys, quick_mark
 from ctxmix_hf.hub.manifest import MethodEntry
 from ctxmix_hf.recipes import Recipe, compute_maps, resolve
@@ -125,9 +126,7 @@ def _joined(
             if b in stored:
                 values[b][:, real[:, None], real] = stored[b][kind][0].to(values)
             elif fresh is not None:
-                given = fresh.layers if kind == "layers" else fresh.input
-                assert given is not None
-                values[b] = given[places[b]].to(values)
+                values[b] = kept(fresh, kind)[places[b]].to(values)
         joined[kind] = values
     meta = {
         "options": dict(entry.options),
@@ -144,4 +143,5 @@ def _joined(
         entry.aggregation,
         meta=meta,
         given_input=joined.get("input"),
+        heads=heads_of(joined),
     )

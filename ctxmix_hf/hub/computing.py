@@ -45,6 +45,7 @@ def compute(
     given: Any,
     options: dict[str, Any],
     segments: str | None = None,
+    attributions: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, ContextMixingMap], list[dict[str, Any]], list[str | None]]:
     """(maps of the batch, what the examples file says of each example, cache keys)."""
     inputs, tokens, texts = _encode(model, tokenizer, given)
@@ -67,9 +68,42 @@ def compute(
         _about(shown[b], first.mask[b], texts[b] if texts else None, predictions[b])
         for b in range(len(first))
     ]
+    if attributions:
+        scores = _attributed(model, tokenizer, attributions, inputs, first.mask)
+        about = [{**line, "attributions": one} for line, one in zip(about, scores, strict=True)]
     none: list[str | None] = [None] * len(first)  # a cache holds tokens
     keys = batch_keys(inputs, first.mask) if segments is None else none
     return maps, about, keys
+
+
+def _attributed(
+    model: Any, tokenizer: Any, wanted: Mapping[str, Any], inputs: Mapping[str, Any], mask: Tensor
+) -> list[dict[str, Any]]:
+    """Each example's scores by name, computed by itself and without padding: what `attribute` gives for it alone."""
+    from ctxmix_hf.explaining import attribute  # a store opens without transformers
+
+    def alone(value: Any, b: int) -> Any:
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != len(mask):
+            return value
+        per_token = value.dim() == 2 and value.shape[1] == mask.shape[1]
+        return value[b : b + 1][:, mask[b].to(value.device)] if per_token else value[b : b + 1]
+
+    found = []
+    for b in range(len(mask)):
+        one = {name: alone(value, b) for name, value in inputs.items()}
+        made = {name: attribute(model, one, m, tokenizer=tokenizer) for name, m in wanted.items()}
+        found.append(
+            {
+                name: {
+                    "scores": got.scores[0].float().tolist(),
+                    "target": got.target,
+                    "class_index": got.meta["class_index"][0],
+                    "of": got.meta["of"],
+                }
+                for name, got in made.items()
+            }
+        )
+    return found
 
 
 def _encode(
@@ -171,11 +205,28 @@ def _values(manifest: Manifest, maps: dict[str, ContextMixingMap]) -> list[Tenso
     found = []
     for key, entry in manifest.methods.items():
         for kind in entry.parts:
-            values = maps[key].input if kind == "input" else maps[key].layers
-            if values is None:
-                raise StoreError(f"The maps of {key!r} have no layers.")
-            found.append(values)
+            found.append(kept(maps[key], kind))
     return found
+
+
+def kept(made: ContextMixingMap, kind: str) -> Tensor:
+    """`[B, L, T, T]` as a series keeps it; of heads `[B, L * H, T, T]`, head after head of each layer."""
+    if kind == "input":
+        return made.input
+    values = made.layers if kind == "layers" else made.heads
+    if values is None:
+        raise StoreError(f"The maps of {made.method!r} have no {kind}.")
+    return values if kind == "layers" else values.flatten(1, 2)
+
+
+def heads_of(values: Mapping[str, Tensor]) -> Tensor | None:
+    """`[B, L, H, T, T]` from what a store read of a map, or None where it keeps no heads."""
+    if "heads" not in values:
+        return None
+    depth, count = values["layers"].shape[1], values["heads"].shape[1]
+    if count % depth:
+        raise StoreError(f"The store is damaged: {count} maps of heads for {depth} layers.")
+    return values["heads"].unflatten(1, (depth, count // depth))
 
 
 def _cut(values: Any, real: Any) -> Any:

@@ -5,11 +5,12 @@ each shard must be.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
 from ctxmix_hf.errors import CtxmixError, StoreError
 from ctxmix_hf.hub.layout import (
     INDEX,
@@ -28,7 +29,7 @@ from ctxmix_hf.segments import UNITS
 
 SCHEMA = 1
 DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2)}
-_PARTS = {"layers", "input"}
+_PARTS = {"layers", "input", "heads"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Part:
-    """One series of shards: the layer maps of a method, or its input maps."""
+    """One series of shards: the layer maps of a method, its input maps, or the maps of its heads."""
 
     folder: str
     shards: tuple[Shard, ...] = ()
@@ -55,7 +56,9 @@ class MethodEntry:
     options: dict[str, Any]
     aggregation: str
     shares: bool  # rows are divided by their sum before they are multiplied
-    parts: dict[str, Part]  # "layers" and/or "input"
+    parts: dict[
+        str, Part
+    ]  # "layers" and/or "input"; beside layers, "heads" (head after head of each layer)
 
     def identity(self) -> dict[str, Any]:
         return {"options": self.options, "aggregation": self.aggregation, "shares": self.shares}
@@ -78,6 +81,8 @@ class Manifest:
     segments: str | None = (
         None  # the units of the maps where they are not tokens: "sentences", "paragraphs"
     )
+    # scores per token of the model's own answer, in the examples' lines: a name to all its options
+    attributions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def itemsize(self) -> int:
@@ -103,6 +108,10 @@ class Manifest:
             for key, entry in self.methods.items()
         }
 
+    def scorers(self) -> dict[str, AbstractAttribution]:
+        """The store's attributions with their options, as `attribute` takes them."""
+        return {name: ATTRIBUTIONS.get(name)(**opts) for name, opts in self.attributions.items()}
+
     def identity(self) -> dict[str, Any]:
         methods = {key: entry.identity() for key, entry in self.methods.items()}
         return {
@@ -114,8 +123,10 @@ class Manifest:
             **self._units(),
         }
 
-    def _units(self) -> dict[str, str]:
-        return {} if self.segments is None else {"segments": self.segments}
+    def _units(self) -> dict[str, Any]:
+        """What only some stores have; the others are written, and recognised, as before it existed."""
+        units = {} if self.segments is None else {"segments": self.segments}
+        return {**units, "attributions": self.attributions} if self.attributions else dict(units)
 
     @property
     def fingerprint(self) -> str:
@@ -178,8 +189,9 @@ def method_entries(
     made = {}
     for key, recipe in recipes.items():
         options = json.loads(canonical(recipe.method.options()))
-        if options.get("per_head"):
-            raise StoreError(f"{key}: a store keeps no maps per head; leave per_head out.")
+        per_head = bool(options.get("per_head"))
+        if per_head and segments is not None:
+            raise StoreError(f"{key}: segments have no maps per head; leave per_head out.")
         kinds = (
             ["input"]
             if recipe.method.kind == "input"
@@ -187,6 +199,7 @@ def method_entries(
             if recipe.aggregation == "flow" or segments is not None
             else ["layers"]
         )
+        kinds += ["heads"] if per_head and "layers" in kinds else []
         name = folder_name(key)
         parts = {kind: Part(name if kind == kinds[0] else f"{name}-{kind}") for kind in kinds}
         made[key] = MethodEntry(
@@ -194,6 +207,28 @@ def method_entries(
             "rollout" if recipe.aggregation == "none" else recipe.aggregation,
             recipe.method.rolls_out_shares,
             parts,
+        )
+    return made
+
+
+def attribution_options(wanted: Any, segments: str | None = None) -> dict[str, dict[str, Any]]:
+    """Names to all options of the attributions a store was asked to keep: names, or objects."""
+    made: dict[str, dict[str, Any]] = {}
+    for one in [wanted] if isinstance(wanted, str | AbstractAttribution) else wanted:
+        scorer = one if isinstance(one, AbstractAttribution) else ATTRIBUTIONS.get(one)()
+        name = next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(scorer)), None)
+        if name is None:
+            raise StoreError(
+                f"{type(scorer).__name__} cannot be kept: a store knows attributions by their registered names."
+            )
+        if name in made:
+            raise StoreError(f"{name} is asked for twice: a store keeps one of each name.")
+        if segments is not None:
+            raise StoreError(
+                f"{name}: a store of segments keeps no scores of tokens; leave it out."
+            )
+        made[name] = json.loads(
+            canonical({f.name: getattr(scorer, f.name) for f in fields(scorer)})
         )
     return made
 
@@ -257,6 +292,7 @@ def _manifest(body: dict[str, Any]) -> Manifest:
         body["complete"] is True,
         files,
         None if body.get("segments") is None else _unit(body["segments"]),
+        {str(name): dict(options) for name, options in body.get("attributions", {}).items()},
     )
 
 
@@ -269,7 +305,9 @@ def _unit(value: Any) -> str:
 def _entry(body: dict[str, Any]) -> MethodEntry:
     parts = {
         kind: _part(part) for kind, part in sorted(body["parts"].items(), reverse=True)
-    }  # layers before input
+    }  # layers before input before heads
+    if "heads" in parts and "layers" not in parts:
+        raise ValueError("heads")
     if not parts or not set(parts) <= _PARTS or body["aggregation"] not in ("rollout", "flow"):
         raise ValueError("method")
     return MethodEntry(dict(body["options"]), body["aggregation"], body["shares"] is True, parts)

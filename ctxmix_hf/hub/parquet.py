@@ -60,6 +60,7 @@ def _example_schema(pa: Any, lines: list[dict[str, Any]]) -> Any:
     """Columns with their type also where this split has no value in them; labels are what they are."""
     text, number = pa.string(), pa.int64()
     label = pa.array([line["label"] for line in lines]).type
+    scored = [line["attributions"] for line in lines if "attributions" in line]
     return pa.schema(
         [
             ("id", text),
@@ -72,6 +73,7 @@ def _example_schema(pa: Any, lines: list[dict[str, Any]]) -> Any:
             ("spans", pa.list_(pa.list_(number))),
             ("prediction", number),
             ("label", label),
+            *([("attributions", pa.array(scored).type)] if scored else []),
         ]
     )
 

@@ -7,10 +7,12 @@ import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from ctxmix_hf.errors import InputError, StoreError
 from ctxmix_hf.hub.index import Index, Place, Row
 from ctxmix_hf.hub.layout import INDEX, examples_file, file_digest, shard_file
-from ctxmix_hf.hub.manifest import Manifest, Part, Shard
+from ctxmix_hf.hub.manifest import Manifest, Part, Shard, whole
 from ctxmix_hf.hub.recovery import (
     damaged_in_shards,
     damaged_lines,
@@ -21,6 +23,7 @@ from ctxmix_hf.hub.recovery import (
 )
 from ctxmix_hf.hub.shards import check_header
 from ctxmix_hf.hub.threads import side_by_side
+from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.tokens import Tokens, checked_tokens
 
 
@@ -120,6 +123,24 @@ def tokens_of(body: dict[str, Any]) -> Tokens:
         )
     except InputError as error:
         raise StoreError(f"The tokens of {body.get('id')!r:.80} do not fit together.") from error
+
+
+def attribution_of(body: dict[str, Any], name: str, options: dict[str, Any]) -> Attribution:
+    """The scores that an example's line holds under a name, with their tokens."""
+    try:
+        held = body["attributions"][name]
+        scores = torch.tensor([held["scores"]], dtype=torch.float32)
+        told = {"class_index": [whole(held["class_index"])], "of": str(held["of"])}
+        target = str(held["target"])
+        if scores.shape != (1, len(body["tokens"])):
+            raise ValueError("scores")
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StoreError(
+            f"The store is damaged: {body.get('id')!r:.80} has no scores of {name}."
+        ) from error
+    meta = {**told, "options": dict(options), "id": body["id"], "layer": 0}
+    mask = torch.ones(1, scores.shape[1], dtype=torch.bool)
+    return Attribution(scores, [tokens_of(body)], mask, name, target, meta)
 
 
 def check_sizes(root: Path, manifest: Manifest) -> None:

@@ -26,7 +26,14 @@ from ctxmix_hf.hub.layout import (
     make_folder,
     require_own_files,
 )
-from ctxmix_hf.hub.manifest import DTYPES, Manifest, MethodEntry, load_manifest, method_entries
+from ctxmix_hf.hub.manifest import (
+    DTYPES,
+    Manifest,
+    MethodEntry,
+    attribution_options,
+    load_manifest,
+    method_entries,
+)
 from ctxmix_hf.hub.publishing import StoreOnHub
 from ctxmix_hf.hub.reading import FolderSource, Source
 from ctxmix_hf.hub.shards import to_tensor
@@ -35,7 +42,7 @@ from ctxmix_hf.hub.writing import Writer, locked_store
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.recipes import resolve
 from ctxmix_hf.records import ModelRecord
-from ctxmix_hf.results.attributions import unit_name
+from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.segments import UNITS
 
@@ -77,10 +84,13 @@ class MapStore(StoreOnHub):
         model_id: str | None = None,
         revision: str | None = None,
         segments: str | None = None,
+        attributions: Sequence[Any] = (),
     ) -> MapStore:
         """An empty store in a new folder, open for `add`. `dtype="float16"` halves it, for display;
         `revision` pins the model; `segments="sentences"` (or `"paragraphs"`) keeps the maps of these
-        instead of the tokens', for long texts.
+        instead of the tokens', for long texts. A method with `per_head=True` keeps the maps of its heads
+        too. `attributions=["ledger", "blank_out"]` (names or objects) also keeps these scores of the
+        model's own answer, one example at a time as `attribute` gives them: `store.attribution(id, name)`.
         """
         root = Path(path)
         if dtype not in DTYPES:
@@ -117,6 +127,7 @@ class MapStore(StoreOnHub):
             origin,
             shard_size,
             segments=segments,
+            attributions=attribution_options(attributions, segments),
         )
         return cls.from_manifest(root, manifest, model, tokenizer)
 
@@ -218,9 +229,10 @@ class MapStore(StoreOnHub):
             )
         names = self._new_ids(ids, labels)
         recipes = self.manifest.recipes()
+        scored = self.manifest.scorers()
         for cut, given in computing.batches(len(names), texts_or_inputs, batch_size):
             maps, about, keys = computing.compute(
-                self.model, self.tokenizer, recipes, given, options, self.manifest.segments
+                self.model, self.tokenizer, recipes, given, options, self.manifest.segments, scored
             )
             self._append(
                 names[cut], split, maps, about, keys, None if labels is None else labels[cut]
@@ -240,6 +252,11 @@ class MapStore(StoreOnHub):
         every method of the store.
         """
         names = self._new_ids(ids, labels)
+        wanted = set(self.manifest.attributions)
+        if any(wanted - set(line.get("attributions") or {}) for line in examples or [{}]):
+            raise InputError(
+                f"This store keeps {', '.join(sorted(wanted))} of every example, which maps do not hold: use add."
+            )
         missing = [key for key in self.manifest.methods if key not in maps]
         if missing:
             raise InputError(f"Maps are missing for: {', '.join(missing)}.")
@@ -310,6 +327,11 @@ class MapStore(StoreOnHub):
     def methods(self) -> list[str]:
         return list(self.manifest.methods)
 
+    @property
+    def attributions(self) -> list[str]:
+        """The scores per token that are kept beside the maps, by name."""
+        return sorted(self.manifest.attributions)
+
     def ids(self, split: str | None = None) -> list[str]:
         """Ids in the order they were added, of one split or all."""
         return [row.id for row in self.index if split in (None, row.split)]
@@ -329,6 +351,21 @@ class MapStore(StoreOnHub):
     def example(self, name: Any) -> dict[str, Any]:
         """What the examples file says of one example: text, tokens, input_ids, label, prediction, ..."""
         return reading.read_example(self.source, self._row(name))
+
+    def attribution(self, name: Any, method: str) -> Attribution:
+        """`store.attribution("validation-17", "ledger")`: the scores that were kept, with their tokens.
+
+        Args:
+            name: the example's id.
+            method: one of `store.attributions`.
+
+        Raises:
+            UnknownNameError: No such example, or scores that this store does not keep.
+        """
+        if method not in self.manifest.attributions:
+            raise UnknownNameError.among("attribution in this store", method, self.attributions)
+        body = reading.read_example(self.source, self._row(name))
+        return reading.attribution_of(body, method, self.manifest.attributions[method])
 
     def iter(self, wanted: Any, split: str | None = None) -> Iterator[ContextMixingMap]:
         """Every map of a method, in the order of the shards; `map.meta["id"]` is the example's id."""
@@ -374,10 +411,11 @@ class MapStore(StoreOnHub):
             entry.aggregation,
             meta=meta,
             given_input=values.get("input"),
+            heads=computing.heads_of(values),
         )
 
     def values(self, row: Row, entry: MethodEntry) -> dict[str, torch.Tensor]:
-        """`[1, L, T, T]` for each series a method keeps."""
+        """`[1, L, T, T]` for each series a method keeps (heads: `[1, L * H, T, T]`)."""
         parts = self.manifest.parts
         numbers = {part.folder: i for i, part in enumerate(parts)}
         return {

@@ -25,6 +25,7 @@ def run(args: Any, console: Console) -> None:
         classifier=args.classifier,
         masked_lm=args.masked_lm,
         encoder=args.encoder,
+        before=args.before,
         data=data,
         items=args.item,
         limit=args.limit,

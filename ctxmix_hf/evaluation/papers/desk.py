@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from ctxmix_hf.attribution.ablation import BlankOut
 from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.evaluation.context import Context
-from ctxmix_hf.evaluation.data import Samples, read_data
+from ctxmix_hf.evaluation.data import Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import QUICK, Fitting
 from ctxmix_hf.evaluation.papers.cues import blimp_rows
+from ctxmix_hf.evaluation.pronouns import sentences
 from ctxmix_hf.evaluation.scores import Asked
 from ctxmix_hf.evaluation.suite import open_context
 from ctxmix_hf.recipes import method as recipe
@@ -26,14 +27,27 @@ DATA = {
     "blimp": "masked words with a foil and cue words (BLiMP)",
     "linzen": "sentences whose verb is masked (Linzen et al. 2016)",
     "mrpc": "pairs of sentences (MRPC)",
+    "cola": "single sentences (CoLA)",
+    "mnli": "pairs of sentences (MNLI)",
+    "pronouns": "masked pronouns with two candidates",
 }
-BUILT_IN = {"sst2": "sentiment", "blimp": "agreement", "linzen": "agreement", "mrpc": "sentiment"}
+BUILT_IN = {
+    "sst2": "sentiment",
+    "blimp": "agreement",
+    "linzen": "agreement",
+    "mrpc": "sentiment",
+    "cola": "sentiment",
+    "mnli": "sentiment",
+    "pronouns": "pronoun",
+}
+IN_PAIRS = ("mrpc", "mnli")
 DEFAULTS = {
     "classifier": SENTIMENT.name,
     "masked_lm": AGREEMENT.name,
     "encoder": AGREEMENT.name,
 }
-HEADS = {"classifier": "classifier", "masked_lm": "masked_lm", "encoder": "any"}
+BEFORE = "before"  # the masked LM or encoder before it was tuned: there is no bundled one
+HEADS = {"classifier": "classifier", "masked_lm": "masked_lm", "encoder": "any", BEFORE: "any"}
 # GlobEnc's variants as its table 1 calls them, and ours
 VARIANTS = {
     "W": "attention",
@@ -74,6 +88,7 @@ class Sheet:
     methods: tuple[Any, ...] | None = None
     references: tuple[Any, ...] = ()
     asked: Asked = ONCE
+    head: str | None = None  # where it is not the role's own
 
 
 _IG = IntegratedGradients(steps=10, rule="gauss_legendre", signed=False)
@@ -132,13 +147,24 @@ SHEETS = {
         ("attention_rollout", "norm_rollout", "alti"),
         (BlankOut(replace_with="mask"),),
     ),
-    "mrpc": Sheet("encoder", "mrpc"),
+    "blimp by mask": Sheet(
+        "masked_lm",
+        "blimp",
+        ("value_zeroing", "alti", "globenc"),
+        (BlankOut(replace_with="mask"),),
+    ),
+    "pronouns": Sheet(
+        "masked_lm", "pronouns", ("attention", "attention_rollout", "attention_flow")
+    ),
+    **{name: Sheet("encoder", name) for name in ("mrpc", "cola", "mnli")},
+    "mrpc before": Sheet(BEFORE, "mrpc"),
 }
+SHEETS["blimp before"] = replace(SHEETS["blimp"], role=BEFORE, head="masked_lm")
 
 
 @dataclass
 class Desk:
-    """The models and data of a run of the papers.
+    """The models and data of a run of the papers. `pos_tags` gives words their parts of speech.
 
     Models are names, folders or `(model, tokenizer)`; data are Hub ids, files or rows by their name
     in `DATA`. `limit` holds for every item; some items take fewer (`most`), because they cost more.
@@ -151,6 +177,7 @@ class Desk:
     work: Path | None = None
     progress: bool | None = None
     fitting: Fitting = QUICK
+    pos_tags: Callable[[list[str]], Sequence[str]] | None = None
     _samples: dict[str, Samples] = field(default_factory=dict, repr=False)
     _contexts: dict[Any, Context] = field(default_factory=dict, repr=False)
 
@@ -160,17 +187,17 @@ class Desk:
                 raise OptionError(f"data is for {', '.join(DATA)}; {name!r} is none of them.")
 
     def model_name(self, role: str) -> str:
-        """As results call it."""
-        given = self.models.get(role) or DEFAULTS[role]
+        """As results call it: a folder by its name alone, because results are published."""
+        given = self.models.get(role) or DEFAULTS.get(role, "none")
         if isinstance(given, tuple | list):
             return str(getattr(given[0].config, "_name_or_path", "") or type(given[0]).__name__)
-        return str(given)
+        return Path(given).resolve().name if Path(given).is_dir() else str(given)
 
     def data_name(self, name: str) -> str:
         """As results call it: the corpus, and where it was read from."""
         given = self.data.get(name)
         if given is None:
-            pairs = ", in pairs" if name == "mrpc" else ""
+            pairs = ", in pairs" if name in IN_PAIRS else ""
             return f"{name}: built-in {BUILT_IN[name]} sentences{pairs}"
         return f"{name}: {Path(given).name if isinstance(given, str | Path) else 'rows given'}"
 
@@ -182,9 +209,8 @@ class Desk:
         """The sentences of one of `DATA`, read once."""
         if name not in self._samples:
             given = self.data.get(name)
-            self._samples[name] = (
-                _built_in(name) if given is None else read_data(_rows_of(name, given))
-            )
+            read = _built_in(name) if given is None else read_data(rows_of(name, given))
+            self._samples[name] = tagged(read, self.pos_tags)
         return self._samples[name]
 
     def context(self, sheet: str, most: int | None = None, bundled: bool = False) -> Context:
@@ -195,13 +221,17 @@ class Desk:
         if key not in self._contexts:
             given = None if bundled else self.models.get(made.role)
             model, tokenizer = given if isinstance(given, tuple | list) else (given, None)
+            if model is None and made.role == BEFORE:
+                raise InputError(
+                    "This item is about the model before it was tuned: give it (before=, --before)."
+                )
             if model is None:
                 model = DEFAULTS[made.role]
             built_in = made.data not in self.data
             opened = open_context(
                 model,
                 tokenizer,
-                HEADS[made.role],  # type: ignore[arg-type]
+                made.head or HEADS[made.role],  # type: ignore[arg-type]
                 self.samples(made.data),
                 built_in,
                 None if made.methods is None else list(made.methods),
@@ -224,13 +254,15 @@ class Desk:
 
 def _built_in(name: str) -> Samples:
     """Sentences that come with the package, so that every item runs offline."""
+    if name == "pronouns":
+        return read_data(sentences())
     read = read_data(BUILT_IN[name])
     if name == "linzen":  # those whose masked word is a verb: its cue stands before it
         kept = tuple(
             s for s in read.kept if s.target is not None and min(s.cues, default=99) < s.target
         )
         return replace(read, kept=kept or read.kept)
-    if name != "mrpc":
+    if name not in IN_PAIRS:
         return read
     texts = [sample.written(None)[0] for sample in read.kept]
     return read_data(
@@ -238,7 +270,7 @@ def _built_in(name: str) -> Samples:
     )
 
 
-def _rows_of(name: str, given: Any) -> Any:
+def rows_of(name: str, given: Any) -> Any:
     """Rows of a corpus in the form its authors publish it; anything else is left to `read_data`."""
     if not isinstance(given, str | Path):
         return given
@@ -249,6 +281,8 @@ def _rows_of(name: str, given: Any) -> Any:
         return mrpc_rows(path)
     if name == "blimp" and path.is_dir():
         return blimp_rows(path)
+    if name == "cola" and (path.is_dir() or path.suffix == ".tsv"):
+        return cola_rows(path)
     return str(given)
 
 
@@ -276,3 +310,22 @@ def mrpc_rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8-sig").splitlines()[1:]
     cells = [re.split(r"\t", line) for line in lines]
     return [{"text": c[3], "pair": c[4], "label": c[0]} for c in cells if len(c) == 5]
+
+
+def cola_rows(path: Path) -> list[dict[str, Any]]:
+    """CoLA's own files (source, label, its authors' mark and the sentence, between tabs, without a head); of a folder
+    both halves of the development set, as GLUE joins them."""
+    paths = sorted(path.glob("*_dev.tsv")) if path.is_dir() else [path]
+    if not paths:
+        raise InputError(
+            f"{path} holds no in_domain_dev.tsv or out_of_domain_dev.tsv: give CoLA's folder or one of its files."
+        )
+    lines = [line for one in paths for line in one.read_text(encoding="utf-8").splitlines()]
+    cells = [line.split("\t") for line in lines]
+    rows = [{"text": c[3], "label": c[1]} for c in cells if len(c) == 4]
+    if not rows:
+        raise InputError(
+            f"{paths[0].name} is not one of CoLA's files: each line has a source, a label, a mark and a sentence, "
+            "with tabs between."
+        )
+    return rows

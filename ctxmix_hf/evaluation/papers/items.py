@@ -12,7 +12,7 @@ import numpy as np
 from ctxmix_hf.evaluation.metrics import summarise
 from ctxmix_hf.evaluation.papers.desk import Desk
 
-Role = Literal["classifier", "masked_lm", "encoder"]
+Role = Literal["classifier", "masked_lm", "encoder", "before"]
 # the name on the command line -> the name in results
 PAPERS = {
     "abnar": "abnar2020",
@@ -84,6 +84,7 @@ class Item:
     compute: Callable[[Desk], Found]
     claims: tuple[Claim, ...] = ()
     difference: str = ""  # how the set-up differs from the paper's, in a sentence
+    compares: bool = False  # the model with itself before it was tuned
 
     @property
     def key(self) -> str:
@@ -103,11 +104,12 @@ def item(
     data: str,
     claims: Sequence[Claim] = (),
     difference: str = "",
+    compares: bool = False,
 ) -> Callable[[Callable[[Desk], Found]], Callable[[Desk], Found]]:
     """Enter a function under a paper's number."""
 
     def add(compute: Callable[[Desk], Found]) -> Callable[[Desk], Found]:
-        made = Item(paper, number, about, role, data, compute, tuple(claims), difference)
+        made = Item(paper, number, about, role, data, compute, tuple(claims), difference, compares)
         ITEMS[made.key] = made
         return compute
 

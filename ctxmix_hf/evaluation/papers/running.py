@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,11 +44,13 @@ def reproduce(
     classifier: Any = None,
     masked_lm: Any = None,
     encoder: Any = None,
+    before: Any = None,
     data: Mapping[str, Any] | None = None,
     items: Sequence[str] | None = None,
     limit: int | None = None,
     seed: int = 0,
     fitting: Fitting | None = None,
+    pos_tags: Callable[[list[str]], Sequence[str]] | None = None,
     progress: bool | None = None,
 ) -> PapersReport:
     """The five papers' tables and figures, on any model, with the papers' numbers beside ours.
@@ -60,13 +62,17 @@ def reproduce(
         classifier: a sentiment classifier: Hub id, folder or `(model, tokenizer)`; None is the bundled one.
         masked_lm: the same for masked words.
         encoder: the same for items that need no head.
+        before: the masked LM (or encoder) before it was tuned, for items that show both; None leaves them out.
         data: what to read in the place of the built-in sentences: `{"sst2": ..., "blimp": ...,
-            "linzen": ..., "mrpc": ...}`, each a Hub id, a file, or rows. BLiMP may be the folder with its own
-            files (cue words are found by rule), Linzen the `.text` file, MRPC Microsoft's own `.txt`.
+            "linzen": ..., "mrpc": ..., "cola": ..., "mnli": ..., "pronouns": ...}`, each a Hub id, a file, or rows.
+            BLiMP may be the folder with its own files (cue words are found by rule), Linzen the `.text` file,
+            MRPC Microsoft's own `.txt`, CoLA its folder.
         items: only these numbers, such as "Table 1", or "Table 2 (linzen)" of two with one number; None is all.
         limit: at most so many sentences per item, drawn with the seed.
         seed: of that draw.
         fitting: how the maps of identifiability are learned; `ctxmix_hf.evaluation.PAPER` is the paper's way.
+        pos_tags: a function from a list of words to their parts of speech, for the figures that need them; rows may
+            have a column `pos_tags` instead.
         progress: a bar with an estimate: True, False, or None where stderr is a terminal.
 
     Returns:
@@ -86,7 +92,12 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"out={str(out)!r} is a file; give a folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    models = {"classifier": classifier, "masked_lm": masked_lm, "encoder": encoder}
+    models = {
+        "classifier": classifier,
+        "masked_lm": masked_lm,
+        "encoder": encoder,
+        "before": before,
+    }
     desk = Desk(
         {role: model for role, model in models.items() if model is not None},
         data or {},
@@ -95,11 +106,12 @@ def reproduce(
         folder / "partial",
         progress,
         fitting or Fitting(),
+        pos_tags,
     )
     entries: list[Entry] = []
     left_out: dict[str, str] = {}
     for one in watched(wanted, "items", progress, len(wanted)):
-        path = folder / f"{one.key}--{_slug(desk.model_name(one.role))}.json"
+        path = folder / f"{one.key}--{_slug(_model(one, desk))}.json"
         asked = _asked(one, desk)
         kept = _kept(path, asked)
         if kept is None:
@@ -112,7 +124,7 @@ def reproduce(
             kept = {
                 "paper": one.paper,
                 "item": one.number,
-                "model": desk.model_name(one.role),
+                "model": _model(one, desk),
                 "data": desk.data_name(one.data),
                 "n": int(found.n),
                 "rows": [row.to_dict() for row in found.rows],
@@ -154,14 +166,26 @@ def _names(one: Item) -> tuple[str, str]:
 
 def _asked(one: Item, desk: Desk) -> dict[str, Any]:
     """What a kept file must have been made with to be taken up."""
-    return {
-        "model": desk.model_name(one.role),
+    asked: dict[str, Any] = {
+        "model": _model(one, desk),
         "data": desk.data_name(one.data),
         "limit": desk.limit,
         "seed": desk.seed,
         "fitting": repr(desk.fitting),
         "version": _version(),
     }
+    folders = [m for m in desk.models.values() if isinstance(m, str | Path) and Path(m).is_dir()]
+    if folders:  # two of them may have one name
+        asked["folders"] = sorted(str(Path(m).resolve()) for m in folders)
+    if desk.pos_tags is not None:
+        asked["pos_tags"] = getattr(desk.pos_tags, "__qualname__", type(desk.pos_tags).__name__)
+    return asked
+
+
+def _model(one: Item, desk: Desk) -> str:
+    """As results call it; an item that compares names both."""
+    name = desk.model_name(one.role)
+    return f"{name} (before: {desk.model_name('before')})" if one.compares else name
 
 
 def _kept(path: Path, asked: dict[str, Any]) -> Entry | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ctxmix_hf.aggregation.rollout import rollout
+from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.cue_alignment import alignments
+from ctxmix_hf.evaluation.features import hidden_states
 from ctxmix_hf.evaluation.mdl_probe import codes
-from ctxmix_hf.evaluation.metrics import Array, rank_correlation
+from ctxmix_hf.evaluation.metrics import Array, dot_product, rank_correlation
 from ctxmix_hf.evaluation.papers.desk import ANALYSED, Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
@@ -26,6 +30,8 @@ from ctxmix_hf.evaluation.papers.items import (
 )
 from ctxmix_hf.evaluation.scores import BLANK_OUT_ABS, Scores
 from ctxmix_hf.evaluation.work import Result, content_key, rounded
+from ctxmix_hf.methods.rest import Rest, ZeroedValues
+from ctxmix_hf.records import LayerRecord
 
 PAPER = "mohebbi2023"
 # fine-tuned models: ours are tuned on the task too
@@ -41,6 +47,32 @@ TABLE_2 = {
     "IG": -0.77,
     "DL": -1.00,
     "Value Zeroing": 0.64,
+}
+TABLE_2_PT = {
+    "Rand": -0.07,
+    "Attn": 0.10,
+    "Attn-norm": 0.52,
+    "Attn-norm+RES": -0.35,
+    "Attn-norm+RES+LN": 0.12,
+    "GlobEnc": -0.01,
+    "ALTI": -0.01,
+    "GradXinput": -0.96,
+    "IG": -0.86,
+    "DL": -0.97,
+    "Value Zeroing": 0.65,
+}
+TABLE_3_PT = {
+    "Rand": -0.01,
+    "Attn": -0.10,
+    "Attn-norm": 0.19,
+    "Attn-norm+RES": 0.03,
+    "Attn-norm+RES+LN": -0.08,
+    "GlobEnc": -0.01,
+    "ALTI": 0.17,
+    "GradXinput": 0.11,
+    "IG": 0.07,
+    "DL": 0.20,
+    "Value Zeroing": 0.26,
 }
 TABLE_3 = {
     "Rand": 0.00,
@@ -80,8 +112,8 @@ def with_cues(context: Context) -> list[Scores]:
     return [s for s in context.scores if s.ready.sample.cues]
 
 
-def _figure(desk: Desk, metric: str) -> Found:
-    scores = with_cues(desk.context("blimp", MOST))
+def _figure(desk: Desk, metric: str, sheet: str = "blimp") -> Found:
+    scores = with_cues(desk.context(sheet, MOST))
     rows = [
         mean_row(layer_name(label, layer), values)
         for label, name in ANALYSED.items()
@@ -100,6 +132,32 @@ LEADS = (
         ),
     ),
 )
+
+
+@item(
+    PAPER,
+    "Figure 1a",
+    "share of the masked token's row on the cue words, by layer (dot product), before tuning",
+    "before",
+    "blimp",
+    LEADS[:1],
+    "The figure gives no numbers; the model is the one given as before.",
+)
+def figure_1a(desk: Desk) -> Found:
+    return _figure(desk, "dot_product", "blimp before")
+
+
+@item(
+    PAPER,
+    "Figure 1b",
+    "average precision of the masked token's row for the cue words, by layer, before tuning",
+    "before",
+    "blimp",
+    LEADS[:1],
+    "The figure gives no numbers; the model is the one given as before.",
+)
+def figure_1b(desk: Desk) -> Found:
+    return _figure(desk, "average_precision", "blimp before")
 
 
 @item(
@@ -181,23 +239,8 @@ def figure_3(desk: Desk) -> Found:
     return Found(rows, len(made[0].each))
 
 
-@item(
-    PAPER,
-    "Table 2",
-    "Spearman's correlation over layers of cue alignment with compression",
-    "masked_lm",
-    "blimp",
-    (
-        Claim("Value Zeroing follows the probe best of all maps.", _zeroing_best),
-        Claim(
-            "Gradients run against it.",
-            lambda ours: ours["GradXinput"] < 0 and ours["IG"] < 0 and ours["DL"] < 0,
-        ),
-    ),
-    f"{TUNED} With six layers a correlation over layers moves in large steps.",
-)
-def table_2(desk: Desk) -> Found:
-    context = desk.context("blimp", MOST)
+def _with_probe(desk: Desk, sheet: str, paper: dict[str, float]) -> Found:
+    context = desk.context(sheet, MOST)
     scores = with_cues(context)
     compression = [code.compression for code in codes(context)][1:]
     rows = []
@@ -207,8 +250,58 @@ def table_2(desk: Desk) -> Found:
         def over_layers(some: Sequence[int], each: Array = each) -> float:
             return rank_correlation(each[:, list(some)].mean(axis=1), compression)
 
-        rows.append(resampled(label, list(range(len(scores))), over_layers, TABLE_2[label]))
+        rows.append(resampled(label, list(range(len(scores))), over_layers, paper[label]))
     return Found(rows, len(scores))
+
+
+def _with_blank_out(desk: Desk, sheet: str, paper: dict[str, float]) -> Found:
+    scores = desk.context(sheet, MOST).scores
+    rows = [
+        mean_row(
+            label,
+            [rank_correlation(s.final(name), s.final("blank_out")) for s in scores],
+            paper[label],
+        )
+        for label, name in ANALYSED.items()
+    ]
+    return Found(rows, len(scores))
+
+
+PROBED = (
+    Claim("Value Zeroing follows the probe best of all maps.", _zeroing_best),
+    Claim(
+        "Gradients run against it.",
+        lambda ours: ours["GradXinput"] < 0 and ours["IG"] < 0 and ours["DL"] < 0,
+    ),
+)
+STEPS = "With six layers a correlation over layers moves in large steps."
+UNTUNED = "The paper's models are BERT, RoBERTa and ELECTRA as pre-trained; ours is the one given as before."
+
+
+@item(
+    PAPER,
+    "Table 2",
+    "Spearman's correlation over layers of cue alignment with compression",
+    "masked_lm",
+    "blimp",
+    PROBED,
+    f"{TUNED} {STEPS}",
+)
+def table_2(desk: Desk) -> Found:
+    return _with_probe(desk, "blimp", TABLE_2)
+
+
+@item(
+    PAPER,
+    "Table 2, PT",
+    "Spearman's correlation over layers of cue alignment with compression, before tuning",
+    "before",
+    "blimp",
+    PROBED,
+    f"{UNTUNED} {STEPS}",
+)
+def table_2_before(desk: Desk) -> Found:
+    return _with_probe(desk, "blimp before", TABLE_2_PT)
 
 
 @item(
@@ -221,22 +314,27 @@ def table_2(desk: Desk) -> Found:
     TUNED,
 )
 def table_3(desk: Desk) -> Found:
-    scores = desk.context("blimp", MOST).scores
-    rows = [
-        mean_row(
-            label,
-            [rank_correlation(s.final(name), s.final("blank_out")) for s in scores],
-            TABLE_3[label],
-        )
-        for label, name in ANALYSED.items()
-    ]
-    return Found(rows, len(scores))
+    return _with_blank_out(desk, "blimp", TABLE_3)
+
+
+@item(
+    PAPER,
+    "Table 3, PT",
+    "Spearman's correlation of aggregated rows with blank-out, before tuning",
+    "before",
+    "blimp",
+    (Claim("Value Zeroing is the most faithful of all maps.", _zeroing_best),),
+    UNTUNED,
+)
+def table_3_before(desk: Desk) -> Found:
+    return _with_blank_out(desk, "blimp before", TABLE_3_PT)
 
 
 # ---- why does the rolled-out map lose? one thing varied at a time ---------------------------------------------------
 VARIED = {"Value Zeroing": "value_zeroing", "ALTI": "alti", "GlobEnc": "globenc"}
 KEPT = (0.25, 0.5, 0.75)
 DISTANCES = ("cosine", "Euclidean", "Euclidean, length 1", "Spearman")
+NORMALISED = "cosine, standardised"
 
 
 def _words_only(s: Scores) -> Array:
@@ -311,6 +409,17 @@ def residual_rows(context: Context) -> list[Result]:
                 max(ours["ALTI, mean over layers"], ours["GlobEnc, mean over layers"]),
             ),
         ),
+        Claim(
+            "With blank-out by [MASK] instead of [UNK] Value Zeroing is ahead of ALTI and GlobEnc.",
+            lambda ours: (
+                None
+                if "ALTI, blank-out by [MASK]" not in ours
+                else above(
+                    ours["Value Zeroing, blank-out by [MASK]"],
+                    max(ours["ALTI, blank-out by [MASK]"], ours["GlobEnc, blank-out by [MASK]"]),
+                )
+            ),
+        ),
     ),
     "Not in the paper: a controlled comparison of why the order differs.",
 )
@@ -339,6 +448,10 @@ def table_3_varied(desk: Desk) -> Found:
         long = [plain(s, name) for s in scores if len(s.ready.ids) > middle]
         rows.append(mean_row(f"{label}, at most {middle:.0f} tokens", short))
         rows.append(mean_row(f"{label}, more tokens", long))
+    for label, name in VARIED.items():
+        others = desk.context("blimp by mask", MOST).scores
+        values = [_followed(s.final(name), s.final("blank_out")) for s in others]
+        rows.append(mean_row(f"{label}, blank-out by [MASK]", values))
     for share in KEPT:
         values = [
             _followed(np.array(r[str(share)]), s.final("blank_out"))
@@ -348,10 +461,75 @@ def table_3_varied(desk: Desk) -> Found:
     return Found(rows, len(scores))
 
 
+@dataclass(frozen=True)
+class Standard:
+    """Mean and standard deviation of every dimension of a layer's outputs, over the tokens of a corpus: `[D]` each."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    @classmethod
+    def of(cls, states: Sequence[Tensor], layer: int) -> Standard:
+        """`layer` counts from 1, as `states` `[L+1, T, D]` begin with the embeddings."""
+        every = torch.cat([state[layer] for state in states]).double()
+        return cls(every.mean(dim=0), every.std(dim=0).clamp(min=1e-12))
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        return (vectors.double() - self.mean) / self.deviation
+
+
+def zeroing_distances(record: LayerRecord, example: int, target: int, how: Standard) -> Tensor:
+    """`1 - cos` of the target's output with and without each source's value, both standardised: `[T]`, not normalised.
+
+    Every dimension has its mean taken away and is divided by its deviation before the distance, so
+    that a few large ones cannot decide it (Timkey & van Schijndel 2021; Mohebbi et al. 2023, A.1).
+    """
+    rest = Rest.of(record)
+    if rest is None:
+        raise UnsupportedMethodError(
+            f"Standardised Value Zeroing needs the rest of the layer in closed form, which {record.title} does not "
+            "have: choose a BERT-like model."
+        )
+    zeroed = record.once("zeroed", lambda: ZeroedValues.of(record, rest))
+    sources = slice(0, int(record.mask[example].sum()))
+    out = how(zeroed.outputs(example, sources, torch.tensor([target]))[:, 0])  # [S, D]
+    plain = how(zeroed.output[example, target])
+    unit = torch.nn.functional.normalize
+    return 0.5 * (unit(out, dim=-1) - unit(plain, dim=-1)).square().sum(dim=-1)
+
+
+def standardised_rows(context: Context) -> list[Result]:
+    """Per sentence, the masked token's row of every layer by standardised cosine distance, as shares."""
+    bench = context.bench
+    states = hidden_states(bench, context.ready, context.progress)
+    hows = [Standard.of(states, layer + 1) for layer in range(bench.depth)]
+    corpus = [[item.sample.key, item.ids] for item in context.ready]
+    keys = [
+        content_key("standardised", item.sample.key, item.ids, bench.fingerprint, corpus)
+        for item in context.ready
+    ]
+
+    @torch.no_grad()
+    def compute(batch: Sequence[int]) -> list[Result]:
+        ready = [context.ready[i] for i in batch]
+        record = bench.model(**bench.inputs_of(ready), output_decomposition=True).decomposition
+        results: list[Result] = []
+        for b, one in enumerate(ready):
+            rows = [
+                zeroing_distances(layer, b, one.position, how)
+                for layer, how in zip(record, hows, strict=True)
+            ]
+            results.append({"rows": rounded([(row / row.sum()).tolist() for row in rows])})
+        return results
+
+    order = bench.batches(context.ready)
+    return context.store("standardised").run(keys, order, compute, "distances", context.progress)
+
+
 @item(
     PAPER,
     "Figure A.1",
-    "cue alignment of Value Zeroing by layer, for three distances and for vectors of length 1",
+    "cue alignment of Value Zeroing by layer, for three distances and for normalised representations",
     "masked_lm",
     "blimp",
     (
@@ -363,8 +541,17 @@ def table_3_varied(desk: Desk) -> Found:
                 < 0.1
             ),
         ),
+        Claim(
+            "Standardising the representations makes no noticeable difference: every layer within 0.1 (cosine).",
+            lambda ours: all(
+                abs(v - ours[name.replace(NORMALISED, "cosine")]) < 0.1
+                for name, v in ours.items()
+                if name.startswith(NORMALISED)
+            ),
+        ),
     ),
-    "The figure gives no numbers; the paper's standardisation of every dimension is not done here.",
+    "The figure gives no numbers. Standardised: every dimension by its mean and deviation over the tokens of these "
+    "sentences (Timkey & van Schijndel 2021).",
 )
 def figure_a1(desk: Desk) -> Found:
     context = desk.context("blimp distances", 200)
@@ -375,4 +562,19 @@ def figure_a1(desk: Desk) -> Found:
         for label, name in zip(DISTANCES, names, strict=True)
         for layer, values in enumerate(alignments(scores, name, "dot_product")[0])
     ]
+    made = [
+        replace(s, layers={NORMALISED: np.array(r["rows"])})
+        for s, r in zip(context.scores, standardised_rows(context), strict=True)
+        if s.ready.sample.cues
+    ]
+    by_layer = zip(*[_dots(s) for s in made], strict=True)
+    rows += [
+        mean_row(layer_name(NORMALISED, layer), values) for layer, values in enumerate(by_layer)
+    ]
     return Found(rows, len(scores))
+
+
+def _dots(scores: Scores) -> list[float]:
+    """The standardised row's share on the cue words, per layer."""
+    cues = scores.ready.unit_mask(scores.ready.sample.cues)
+    return [dot_product(scores.by_unit(row), cues) for row in scores.layers[NORMALISED]]

@@ -1,0 +1,26 @@
+"""`ctxmix tune`: a thin wrapper over `ctxmix_hf.evaluation.papers.tune`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctxmix_hf import loading
+from ctxmix_hf.cli.console import Console
+from ctxmix_hf.cli.options import BOX_MODEL
+from ctxmix_hf.evaluation.papers import tune
+
+
+def run(args: Any, console: Console) -> None:
+    loading.quiet(args.debug)
+    made = tune(
+        args.masked_lm or BOX_MODEL,
+        args.out,
+        args.data,
+        epochs=args.epochs,
+        rate=args.rate,
+        batch=args.batch,
+        limit=args.limit,
+        only_head=args.only_head,
+        seed=args.seed,
+    )
+    console.say(made.to_json() if console.as_json else str(made))
