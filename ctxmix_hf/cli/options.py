@@ -303,7 +303,7 @@ def evaluate(parser: ArgumentParser) -> None:
 
 def tune(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--masked-lm", metavar="NAME", help=f"Hub id or folder (default: {BOX_MODEL})"
+        "--masked-lm", metavar="NAME", help=f"Hub id or folder (default: {AGREEMENT.name})"
     )
     parser.add_argument(
         "--data",
