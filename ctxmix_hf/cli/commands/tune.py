@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ctxmix_hf import loading
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.cli.console import Console
-from ctxmix_hf.cli.options import BOX_MODEL
 from ctxmix_hf.evaluation.papers import tune
 
 
 def run(args: Any, console: Console) -> None:
     loading.quiet(args.debug)
     made = tune(
-        args.masked_lm or BOX_MODEL,
+        args.masked_lm or AGREEMENT.name,
         args.out,
         args.data,
         epochs=args.epochs,

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from ctxmix_hf.auto import model_path
+from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.evaluation.bench import Bench, Ready, open_bench
 from ctxmix_hf.evaluation.data import read_data
@@ -102,7 +103,7 @@ def tune(
     if not rate > 0:
         raise OptionError(f"rate must be above 0, got {rate}.")
     own, tokenizer, name = _opened(model)
-    bench = open_bench(own, tokenizer, "masked_lm", "ctxmix/agreement", heldout_only=False)
+    bench = open_bench(own, tokenizer, "masked_lm", AGREEMENT.name, heldout_only=False)
     learned, held_out = _halves(bench, data, limit, seed)
     uninstrument(own)
     folder = Path(out)
