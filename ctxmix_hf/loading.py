@@ -9,6 +9,12 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 
 from ctxmix_hf import auto
 from ctxmix_hf.auto import DTYPE, model_path
@@ -72,7 +78,52 @@ def load(
                 f"The model {name!r} brings code of its own, which runs only if you say so: read it, "
                 "then pass trust_remote_code=True (--trust-remote-code on the command line)."
             ) from error
-        raise InputError(f"Could not load the model {name!r}: {_first_line(error)}") from error
+        raise InputError(_why_not(name, error, _quantised(path, config))) from error
+
+
+def _quantised(path: Any, keywords: dict[str, Any]) -> str | None:
+    """The way a checkpoint says it was quantised, where it was."""
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, **keywords)
+    except (OSError, ValueError):
+        return None
+    written = getattr(config, "quantization_config", None) or {}
+    method = written.get("quant_method") if isinstance(written, dict) else written.quant_method
+    return str(getattr(method, "value", method)) if method else None
+
+
+def _why_not(name: str, error: BaseException, quantised: str | None) -> str:
+    """Why a model could not be loaded, and what to do: what the Hub said is at the beginning of a chain of errors."""
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = following.__cause__ or following.__context__
+    for said in chain:
+        status = getattr(getattr(said, "response", None), "status_code", None)
+        if isinstance(said, GatedRepoError):
+            if status == 403:
+                return (
+                    f"The model {name!r} is gated, and your token was not given access to it yet: ask for it on "
+                    "its page of the Hub."
+                )
+            return (
+                f"The model {name!r} is gated: ask for access on its page of the Hub, then sign in "
+                "(hf auth login) or set HF_TOKEN."
+            )
+        if isinstance(said, RepositoryNotFoundError) or status == 401:
+            return (
+                f"There is no model {name!r} on the Hub, or it is private: check the name, and sign in "
+                "(hf auth login) or set HF_TOKEN to a token that may read it."
+            )
+    if any(isinstance(said, LocalEntryNotFoundError | OfflineModeIsEnabled) for said in chain):
+        return f"Could not load the model {name!r}: the Hub cannot be reached, and it is not in the local cache."
+    if quantised is not None:
+        return (
+            f"The model {name!r} is quantised with {quantised}, and what reads that is not here: "
+            f"{_first_line(error).rstrip('.')}. Install it, or load the checkpoint that is not quantised."
+        )
+    return f"Could not load the model {name!r}: {_first_line(error)}"
 
 
 def _loader(path: Any, keywords: dict[str, Any], lm_head: bool) -> Any:
@@ -155,7 +206,7 @@ def load_embedder(
             **keywords,
         ), {}
     except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
-        raise InputError(f"Could not load the model {name!r}: {_first_line(error)}") from error
+        raise InputError(_why_not(name, error, None)) from error
 
 
 def _sentence_kind(path: str) -> str | None:

@@ -132,7 +132,7 @@ def tried(python: str, wanted: str, folder: Path) -> dict[str, Any]:
     ask = "import sys, importlib.metadata as m; print(*map(m.version, sys.argv[1:]))"
     held = run(bin / "python", "-c", ask, *packages, check=True).stdout.split()
     marks = "not slow and not exhaustive and not network and not browser"
-    done = run(bin / "python", "-m", "pytest", "-q", "-n", "0", "-m", marks, *TESTS)
+    done = run(bin / "python", "-m", "pytest", "-n", "0", "-m", marks, *TESTS)
     counts = {
         kind: int(count)
         for count, kind in re.findall(r"(\d+) (passed|failed|skipped|errors?)", done.stdout)

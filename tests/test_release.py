@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,17 @@ import ctxmix_hf as cm
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def release() -> Any:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def release() -> Any:
+    return script("release")
 
 
 def test_the_version_is_the_same_everywhere(release: Any) -> None:
@@ -56,3 +63,24 @@ def test_open_points_are_printed(
     assert capsys.readouterr().out.splitlines()[:2] == ["done a", "open b: 1.2.0 is not ready"]
     monkeypatch.setattr(release, "CHECKS", {"a": lambda _: ""})
     assert release.main(["1.2.0"]) == 0
+
+
+def test_the_compatibility_table_is_what_was_measured() -> None:
+    made = script("compatibility")
+    found = json.loads(made.RESULTS.read_text())
+    page = made.PAGE.read_text(encoding="utf-8")
+    assert made.rewritten(page, found) == page
+    assert {row["python"][:4] for row in found["rows"]} == set(made.PYTHONS)
+    assert re.match(r"[0-9a-f]{40}", found["commit"])
+    assert not [row for row in found["rows"] if row["result"] == "failed"]
+
+
+@pytest.mark.slow
+def test_another_python_compiles_and_starts_it(tmp_path: Path) -> None:
+    """The short version of the table: a Python that the tests themselves do not run on."""
+    made = script("compatibility")
+    version = next(v for v in made.PYTHONS if v != "{}.{}".format(*sys.version_info))
+    if (python := made.interpreter(version)) is None:
+        pytest.skip(f"no Python {version} on this machine")
+    found = made.bare(python, tmp_path / "venv")
+    assert (found["compiles"], found["starts"]) == ("yes", "yes"), found

@@ -95,6 +95,13 @@ REFUSED: dict[str, Refusal] = {
         ),
         Refusal(_POOLED),
     ),
+    **dict.fromkeys(
+        ("timm_wrapper", "timm_backbone"),
+        Refusal(
+            "it wraps a model of timm, whose layers are not read: load the same architecture with its own class of "
+            "transformers (ViT, DeiT, BEiT, DINOv2, ...)."
+        ),
+    ),
     "longt5": Refusal(_WINDOWS),
     "nezha": Refusal(
         "its values depend on the distance between two tokens, so no vector belongs to a source alone."

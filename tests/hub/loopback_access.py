@@ -51,6 +51,13 @@ def find_repo(hub: LoopbackHub, request: Request, *, write: bool = False) -> Rep
     return repo
 
 
+def need_grant(hub: LoopbackHub, request: Request, repo: Repo) -> None:
+    """Raises for the files of a gated repository unless its owner let this user in."""
+    if repo.gated and not repo.granted:
+        status = 403 if signed_in(hub, request) else 401
+        raise HubError(status, f"Access to {repo.kind} {repo.id} is restricted.", "GatedRepo")
+
+
 def storage_only(request: Request) -> None:
     """Refuses a token at the store of large files: it belongs to the Hub's host name alone."""
     if "authorization" in request.headers:

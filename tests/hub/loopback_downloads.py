@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from .loopback_access import find_repo, param, storage_only
+from .loopback_access import find_repo, need_grant, param, storage_only
 from .loopback_store import HubError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class ConnectionCut(Exception):
 async def resolve(hub: LoopbackHub, request: Request) -> Response:
     """HEAD and GET of a file at a revision. Large files are only pointed to: they are on the storage host."""
     repo = find_repo(hub, request)
+    need_grant(hub, request, repo)
     commit, file = repo.file_at(param(request, "revision"), param(request, "path"))
     headers = {"X-Repo-Commit": commit.sha, "ETag": f'"{file.etag}"'}
     if not file.lfs:

@@ -99,7 +99,7 @@ async def repo_info(hub: LoopbackHub, request: Request) -> Response:
     }
     info |= {
         "private": repo.private,
-        "gated": False,
+        "gated": "manual" if repo.gated else False,
         "disabled": False,
         "tags": [],
         "downloads": 0,

@@ -110,6 +110,8 @@ class Repo:
     id: str
     private: bool
     sdk: str | None = None
+    gated: bool = False  # its files are for those who asked and were granted
+    granted: bool = False  # whether the user of the token was
     created: str = field(default_factory=_now)
     branches: dict[str, Commit] = field(default_factory=dict)
     tags: dict[str, Commit] = field(default_factory=dict)
