@@ -270,7 +270,7 @@ def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
             label="Files", file_count="multiple", elem_id="files", interactive=False, visible=False
         )
         gr.Markdown(
-            "PNG and SVG of exactly what the map shows: the buttons above the map. Every function "
+            "PNG and SVG of exactly what the map shows: under *Options* above the map. Every function "
             "of this page is an endpoint: "
             "see *Use via API* below (`gradio_client`)."
         )

@@ -37,6 +37,7 @@ def test_every_endpoint_is_named_typed_and_documented(client: Any) -> None:
         "method",
         "text",
         "pair",
+        "options",
     ]
 
 
