@@ -63,7 +63,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "mixing": ("mixing_own", "mixing_distance", "mixing_ratios", "effective_attention"),
     "sanity": ("randomisation", "completeness"),
 }
-# Need no head, and are asked for one by one.
+# Asked for one by one; all but pronouns need no head.
 ALONE = (
     "attention_types",
     "null_space",
@@ -77,8 +77,11 @@ ALONE = (
     "identifiability_gap",
     "identifiability_fractions",
     "identifiability_tuned",
+    "pronouns",
 )
-HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], *ALONE, "alignment_accuracy"}
+HEADLESS = {*SUITES["identifiability"], *SUITES["mixing"], *ALONE, "alignment_accuracy"} - {
+    "pronouns"
+}
 SUITE_NAMES = (*SUITES, "all")
 
 
@@ -199,7 +202,7 @@ def _evaluate(
 
 def _names(suite: str) -> list[str]:
     if suite == "all":
-        return [name for name in EVALUATIONS if name not in (*ALONE, "pronouns")]
+        return [name for name in EVALUATIONS if name not in ALONE]
     if suite in SUITES:
         return list(SUITES[suite])
     if suite not in EVALUATIONS:
