@@ -11,15 +11,23 @@ _busy = False
 
 
 class Cancelled(BaseException):
-    """The visitor left, or the time was up. `importing`: it struck an import, so some module may be there by half."""
+    """The visitor left, or the time was up. `halfway`: it struck an import or a compilation, so some module or
+    compiled function may be there by half.
+    """
 
-    def __init__(self, importing: bool) -> None:
-        self.importing = importing
+    def __init__(self, halfway: bool) -> None:
+        self.halfway = halfway
+
+
+BREAKABLE = (
+    "importlib",
+    "/numba/core/",
+)  # code that leaves something broken behind if it is stopped
 
 
 def stop(_: int, frame: FrameType | None) -> None:
     if _busy:
-        while frame is not None and "importlib" not in frame.f_code.co_filename:
+        while frame is not None and not any(part in frame.f_code.co_filename for part in BREAKABLE):
             frame = frame.f_back
         raise Cancelled(frame is not None)
 
@@ -43,7 +51,7 @@ def answer(task: bytes, most: int) -> bytes:
             return pickle.dumps(("error", "RefusedError", text))
         return made
     except Cancelled as cancelled:
-        return pickle.dumps(("stopped", cancelled.importing))
+        return pickle.dumps(("stopped", cancelled.halfway))
     except CtxmixError as error:
         return pickle.dumps(("error", type(error).__name__, str(error)))
     except Exception as error:

@@ -31,6 +31,12 @@ def imports() -> str:
     return "done"
 
 
+def compiles() -> str:
+    """Stopped in the middle of a compilation, as numba's frames show it."""
+    exec(compile("spin(60)", "/site/numba/core/dispatcher.py", "exec"), {"spin": spin})
+    return "done"
+
+
 def deaf(seconds: float) -> str:
     """As a call that never comes back to Python: it must be killed."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a mask is one thread's: another would hear it

@@ -89,11 +89,14 @@ def test_what_does_not_stop_is_killed(two: Gate) -> None:
     assert ask(two, overruns.say, "b")[0] == "b"
 
 
-def test_what_was_stopped_while_it_imported_is_started_anew(two: Gate) -> None:
-    """A module that is there by half would fail every later request."""
+@pytest.mark.parametrize("halfway", [overruns.imports, overruns.compiles])
+def test_what_was_stopped_while_it_imported_or_compiled_is_started_anew(
+    two: Gate, halfway: Any
+) -> None:
+    """A module or a compiled function that is there by half would fail every later request."""
     before = {worker.process.pid for worker in two.workers if worker.process}
     with pytest.raises(RefusedError, match="was stopped"):
-        ask(two, overruns.imports)
+        ask(two, halfway)
     assert len(before & {worker.process.pid for worker in two.workers if worker.process}) == 1
 
 
