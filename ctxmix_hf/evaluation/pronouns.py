@@ -69,9 +69,11 @@ def with_candidates(context: Context) -> list[Scores]:
 
 
 def consistent(scores: Scores, rows: Array) -> list[float]:
-    """Per layer: does the candidate that gets more belong to the pronoun the model prefers? 1, 0, or NaN for a tie."""
-    side = np.sign(lean(scores, rows) - 0.5) * np.sign(scores.answer - 0.5)
-    return [float(v > 0) if np.isfinite(v) and v != 0 else NAN for v in side]
+    """Per layer: does the candidate that gets more belong to the pronoun the model prefers? 1, 0, or half where
+    neither gets more (flow often gives both the same): a row that says nothing counts as chance.
+    """
+    side = np.nan_to_num(np.sign(lean(scores, rows) - 0.5)) * np.sign(scores.answer - 0.5)
+    return [float((v + 1) / 2) for v in side]
 
 
 @evaluation(
