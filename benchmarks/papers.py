@@ -75,8 +75,8 @@ PARTS = (
     Part("sentiment variants", ["globenc"], VARIANTS, None),
     Part("minilm cues", ["value_zeroing"], CUES, 200, masked_lm=AGREEMENT),
     Part("minilm verbs", ["alti"], ["Table 2 (linzen)"], 300, masked_lm=AGREEMENT),
-    Part("agreement mixing", ["brunner"], HIDDEN, 20),
-    Part("agreement parts of speech", ["brunner"], ["Figure 26 to 37"], 20),
+    Part("agreement mixing", ["brunner"], HIDDEN, 100),
+    Part("agreement parts of speech", ["brunner"], ["Figure 26 to 37"], 100),
     Part("minilm hidden", ["brunner"], ["Figure 2b", "Figure 11"], 408, encoder=AGREEMENT),
 )
 
