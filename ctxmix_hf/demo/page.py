@@ -213,7 +213,7 @@ def _why_tab(made: Parts) -> Parts:
                 label="Rule",
                 elem_id="why-rule",
                 container=False,
-                min_width=140,
+                min_width=190,
                 scale=0,
             )
             go = gr.Button("Explain", elem_id="why-button", scale=0, min_width=90)

@@ -156,7 +156,7 @@ def _waterfall(l: Ledger) -> str:
         at += value
         points.append(at)
     low, high = min([*points, total, 0.0]), max([*points, total, 0.0])
-    left, width, row = 250, 620, 20
+    left, width, row = 290, 580, 20
     x = lambda v: left + width * (v - low) / ((high - low) or 1.0)
     drawn, at = [], 0.0
     for k, (name, value) in enumerate([*bars, ("output", total)]):
@@ -165,7 +165,7 @@ def _waterfall(l: Ledger) -> str:
         y = 4 + k * row
         drawn.append(
             f"<g><title>{escape(name)}: {value:+.4g}</title><text x='{left - 8}' y='{y + 13}' "
-            f"text-anchor='end'>{escape(name[:38])}</text>"
+            f"text-anchor='end'>{escape(name if len(name) <= 44 else name[:43] + '…')}</text>"
             f"<rect x='{min(x(begin), x(end)):.1f}' y='{y + 2}' height='{row - 5}' rx='2' "
             f"width='{max(1.0, abs(x(end) - x(begin))):.1f}' fill='{colour}'/>"
             f"<text x='{max(x(begin), x(end)) + 5:.1f}' y='{y + 13}'>{value:+.3g}</text></g>"
