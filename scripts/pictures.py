@@ -13,45 +13,45 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
+from PIL import Image
 
 import ctxmix_hf as cm
 from ctxmix_hf.viz.figures import colour_map
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
+OPENING = "The books about the boy [MASK] old."  # every word is one piece
 SENTENCE = "The keys to the cabinet [MASK] on the table."
 METHODS = ["attention", "attention_rollout", "globenc", "alti", "value_zeroing"]
 
 
-def first_map(model) -> None:
-    m = cm.explain(model, SENTENCE, "alti").words()
-    rows = m.input[0]
-    words = m.tokens[0].shown()
-    target = words.index("[MASK]")
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 4.2), gridspec_kw={"width_ratios": [1, 1.15]}
+def opening(model) -> str:
+    """What README's first picture shows, in words: its alt text."""
+    asked = cm.explain(model, OPENING, ["alti", "attention_rollout"])
+    alti, attention = (m.words().attribution("[MASK]") for m in asked.values())
+    words = alti.tokens[0].shown()
+    share = lambda row, word: f"{float(row.scores[0, words.index(word)]):.0%}"
+    return (
+        f"ALTI: the masked verb took {share(alti, 'books')} from books and {share(alti, 'boy')} from boy; "
+        f"attention rollout gives books {share(attention, 'books')} and boy {share(attention, 'boy')}"
     )
-    shown = rows[-1] / rows[-1].sum(dim=-1, keepdim=True)
-    image = left.imshow(shown, cmap="cividis", vmin=0)
-    left.set_xticks(range(len(words)), words, rotation=55, ha="right")
-    left.set_yticks(range(len(words)), words)
-    left.set_title("ALTI, all six layers rolled out", fontsize=10)
-    left.set_xlabel("source")
-    left.set_ylabel("target")
-    figure.colorbar(image, ax=left, fraction=0.046)
-    table = []
-    for name in METHODS:
-        row = cm.explain(model, SENTENCE, name).words().input[0, -1, target]
-        table.append((row / row.sum()).tolist())
-    right.imshow(table, cmap="cividis", vmin=0, aspect="auto")
-    for y, row in enumerate(table):
-        best = row.index(max(row))
-        right.text(best, y, f"{row[best]:.2f}", ha="center", va="center", fontsize=8, color="black")
-    right.set_yticks(range(len(METHODS)), METHODS)
-    right.set_xticks(range(len(words)), words, rotation=55, ha="right")
-    right.set_title("what made [MASK]? five methods, the largest share written", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(IMAGES / "first_map.png", dpi=110)
+
+
+def first_map(model) -> None:
+    """The opening sentence under ALTI and attention rollout, each as `m.plot` draws it."""
+    made = []
+    for m in cm.explain(model, OPENING, ["alti", "attention_rollout"]).values():
+        words = m.words()
+        figure = words.plot(marked=[words.tokens[0].shown().index("[MASK]")], diagonal=False)
+        figure.savefig(IMAGES / "half.png", dpi=110)
+        made.append(Image.open(IMAGES / "half.png").convert("RGB"))
+    high = max(half.height for half in made)
+    both = Image.new("RGB", (sum(half.width for half in made), high), "white")
+    both.paste(made[0], (0, 0))
+    both.paste(made[1], (made[0].width, 0))
+    both.save(IMAGES / "first_map.png", optimize=True)
+    (IMAGES / "half.png").unlink()
+    print(f"first_map.png: {opening(model)}")
 
 
 def all_methods(model, tokenizer) -> None:

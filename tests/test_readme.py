@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import ctxmix_hf as cm
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
@@ -50,3 +52,15 @@ def test_set_up_commands_are_there() -> None:
 def test_pictures_exist() -> None:
     for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
         assert (ROOT / path).stat().st_size > 5000
+
+
+def test_the_first_picture_is_described_by_its_numbers() -> None:
+    """Its alt text, here and on the documentation's first page, is what a run gives today."""
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
+    assert spec is not None and spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    said = pictures.opening(cm.load_default()[0])
+    assert f"![{said}](docs/images/first_map.png)" in README
+    assert f"![{said}](images/first_map.png)" in (ROOT / "docs" / "index.md").read_text()
+    assert pictures.OPENING in README
