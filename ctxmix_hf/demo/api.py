@@ -37,12 +37,14 @@ def models() -> list[str]:
     return list(BOX)
 
 
-def context_map(
-    model: str, method: str, text: str, pair: str = "", options: str = ""
-) -> dict[str, Any]:
+def context_map(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:
     """The whole map in the library's JSON schema: read it with
-    `ContextMixingMap.from_json(json.dumps(answer))`. `pair` is an optional second sentence, `options`
-    are the method's, as in `distance=euclidean,per_head=1`."""
+    `ContextMixingMap.from_json(json.dumps(answer))`. `pair` is an optional second sentence."""
+    return map_with(model, method, text, "", pair)
+
+
+def map_with(model: str, method: str, text: str, options: str, pair: str = "") -> dict[str, Any]:
+    """The same with options of the method, as in `distance=euclidean,per_head=1`."""
     return handlers.map_of(model, method, text, pair, options).to_dict()  # type: ignore[no-any-return]
 
 
@@ -189,6 +191,7 @@ ENDPOINTS: dict[str, Callable[..., Any]] = {
     "methods": methods,
     "models": models,
     "map": context_map,
+    "map_with": map_with,
     "attribution": attribution,
     "predictions": predictions,
     "scores": scores,

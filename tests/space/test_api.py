@@ -37,8 +37,19 @@ def test_every_endpoint_is_named_typed_and_documented(client: Any) -> None:
         "method",
         "text",
         "pair",
-        "options",
     ]
+
+
+def test_a_map_with_options_of_its_method(client: Any, box: Any) -> None:
+    made = client.predict(MODEL, "value_zeroing", KEYS, "distance=euclidean", api_name="/map_with")
+    expected = cm.explain(
+        box[0], KEYS, cm.method("value_zeroing", distance="euclidean"), tokenizer=box[1]
+    )
+    found = cm.ContextMixingMap.from_json(json.dumps(made))
+    assert torch.allclose(found.input, expected.input, atol=1e-6)
+    assert "has no option" in refused(
+        client, MODEL, "value_zeroing", KEYS, "distant=1", api_name="/map_with"
+    )
 
 
 def test_methods_and_models_are_the_registry(client: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +49,9 @@ def through(
         "client": ("9.9.9.9", 1),
         "headers": [(k.encode(), v.encode()) for k, v in given.items()],
     }
-    asyncio.run(app(scope, receive, send))
+    # in a thread of its own: where a browser test ran before, this one has playwright's loop
+    with ThreadPoolExecutor(1) as alone:
+        alone.submit(asyncio.run, app(scope, receive, send)).result()
     start = next(m for m in sent if m["type"] == "http.response.start")
     body = b"".join(m.get("body", b"") for m in sent if m["type"] == "http.response.body")
     return start["status"], body, {k.decode(): v.decode() for k, v in start["headers"]}
