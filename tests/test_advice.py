@@ -615,6 +615,11 @@ ELSEWHERE = {
     "cls_context looks around": "evaluation/test_papers.py::test_context_of_cls_needs_pairs",
     "answer='true' explains": "evaluation/test_papers.py::test_the_true_class_and_its_logit",
     "This store is on the Hub": "hub/test_store_hub.py::test_download_and_read_without_the_hub",
+    "No word has a part": "evaluation/test_paper_cases.py::test_parts_of_speech_come_from_a_function_or_a_column",
+    "before it was tuned": "evaluation/test_paper_cases.py::test_items_that_compare_name_both_models",
+    "pronouns compares two": "evaluation/test_paper_cases.py::test_pronouns_runs_offline_and_says_what_it_needs",
+    "df.dropna(subset": "test_interop.py::test_a_pandas_frame_explains_its_texts",
+    "a metric that replaces tokens": "test_interop.py::test_quantus_judges_texts",
 }
 # Nothing to obey: what exists is listed, or the rest of the work must be repeated.
 FACTS = (
@@ -639,6 +644,7 @@ FACTS = (
     "gives a vector per token",
     "leave checkpoint=True out",
     "too many for this page",
+    "no parameters outside its encoder",
 )
 
 

@@ -125,6 +125,9 @@ def test_a_pandas_frame_explains_its_texts(box: Any) -> None:
         InputTypeError, match=r"Row 'a' has no text in column 'other' but int.*dropna"
     ):
         frame.ctxmix.explain(model, "other")
+    some = frame.assign(other=["The boys [MASK] old.", *[None] * (len(frame) - 1)])
+    rest = some.dropna(subset=["other"]).ctxmix.explain(model, "other")  # the advice
+    assert "boys" in set(rest["token"])
     with pytest.raises(InputError, match="no rows"):
         frame[:0].ctxmix.explain(model)
 
@@ -142,6 +145,7 @@ def test_quantus_judges_texts(opinions: dict[str, Any], method: str) -> None:
     quantus = need("quantus")
     model, texts = opinions.values()
     asked = cm.to_quantus(model, texts, method, **({"steps": 8} if method != "alti" else {}))
+    # the advice: a metric that replaces tokens
     with_mask = {"perturb_baseline": 4.0, "subset_size": 2, "nr_runs": 20}
     faithful = quantus.FaithfulnessCorrelation(disable_warnings=True, abs=False, **with_mask)
     assert np.isfinite(faithful(**asked)).all()

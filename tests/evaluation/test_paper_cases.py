@@ -46,7 +46,9 @@ def test_pronouns_runs_offline_and_says_what_it_needs() -> None:
     assert all(0 <= v <= 1 for v in table.column("first"))
     with pytest.raises(InputError, match="cue_indices=") as error:
         cm.evaluate("pronouns", data=["The key [MASK] old."], methods=["alti"], progress=False)
-    assert "good_word" in str(error.value)  # the sentences that come with it are such rows
+    assert "good_word" in str(error.value)
+    rows = pronouns.sentences()[:2]  # the advice: such rows
+    assert len(cm.evaluate("pronouns", data=rows, methods=["alti"], progress=False)) == 2 * 6
 
 
 # ---- Brunner et al. 2020, section 3.3 -------------------------------------------------------------------------------
@@ -159,6 +161,7 @@ def test_own_contribution_by_part_of_speech(box: Bench) -> None:
 
 
 def test_parts_of_speech_come_from_a_function_or_a_column() -> None:
+    # the advice: a column of tags, or a function
     rows = [{"text": "Keys are old", "pos_tags": ["NNS", "VBP", "JJ"]}]
     table = cm.evaluate("mixing_pos", data=rows, methods=["alti"], progress=False)
     assert set(table.column("tag")) == {"NNS", "VBP", "JJ", "[CLS]", "[SEP]"} and len(table) == 30
@@ -218,6 +221,7 @@ def test_items_that_compare_name_both_models(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"items": ["Figure 12"], "limit": 6, "progress": False}
     without = reproduce(tmp_path, "brunner", **asked)
     assert "--before" in without.left_out["brunner2020, Figure 12 (mrpc)"]
+    # the advice: the model before it was tuned
     (made,) = reproduce(tmp_path, "brunner", before="ctxmix/agreement", **asked).entries
     assert made["model"] == "ctxmix/agreement (before: ctxmix/agreement)" and made["n"] == 6
     by_name = {row["name"]: row["ours"] for row in made["rows"]}
