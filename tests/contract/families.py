@@ -22,8 +22,8 @@ def marked(families: list[str], share: int | None = None) -> list:
     """When each family is tried: the mandatory ones in every run, the others in CI's.
 
     A check that only repeats, in another way, what the first checks of a family prove (exact, maps,
-    accounts) names its `share`, 0 to 2: CI then tries it on one family in three, another third for
-    each share, and `EXHAUSTIVE=1 bash scripts/test.sh` on all of them.
+    accounts) names its `share`, 0 to 2: CI then tries it on one family in nine, others for each
+    share, and `EXHAUSTIVE=1 bash scripts/test.sh` on all of them.
     """
     return [
         name
@@ -31,7 +31,7 @@ def marked(families: list[str], share: int | None = None) -> list:
         else pytest.param(
             name,
             marks=pytest.mark.slow
-            if share is None or number % 3 == share
+            if share is None or number % 9 == 3 * share
             else pytest.mark.exhaustive,
         )
         for number, name in enumerate(sorted(families))
