@@ -258,8 +258,13 @@ def test_heavy_visitors_leave_a_worker_to_the_others(
         threading.Thread(target=ask, args=(two, overruns.spin, 1.5), kwargs={"visitor": who})
         for who in ("h1", "h2")
     ]
+    until = time.monotonic() + 120
+    while not all(worker.ready for worker in two.workers) and time.monotonic() < until:
+        time.sleep(0.1)  # one that another test had killed may be starting
     for thread in threads:
         thread.start()
+    while not two.running and time.monotonic() < until:
+        time.sleep(0.02)
     time.sleep(0.2)
     assert len(two.running) == 1
     (lane,) = (task.worker for task in two.running)
