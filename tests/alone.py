@@ -1,4 +1,4 @@
-"""A test's body in a process of its own.
+"""A test's body in a process, or a loop, of its own.
 
 Where a test forks, the process it forks must have one thread: in a test worker, the threads of
 earlier tests may hold a lock, and the child would wait for it for ever.
@@ -6,9 +6,11 @@ earlier tests may hold a lock, and the child would wait for it for ever.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +39,9 @@ def alone(body: Callable[..., Any], *arguments: Path | int, seconds: int = 300) 
         timeout=seconds,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def awaited(task: Coroutine[Any, Any, Any]) -> None:
+    """Run it in a thread of its own: where a browser test ran before, this one has playwright's loop."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, task).result()

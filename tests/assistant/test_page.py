@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from ctxmix_hf.assistant.tools import NAMES
+from tests.alone import awaited
 
 pytestmark = pytest.mark.slow  # starts the whole page
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,6 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 def said() -> dict[str, Any]:
     pytest.importorskip("mcp", reason="the mcp extra is not installed")
     pytest.importorskip("gradio", reason="the demo extra is not installed")
-    import anyio
     from mcp import ClientSession
     from mcp.client.streamable_http import streamablehttp_client
 
@@ -63,7 +63,7 @@ def said() -> dict[str, Any]:
                 for key, (name, arguments) in CALLS.items():
                     found[key] = await session.call_tool(name, arguments)
 
-        anyio.run(talk)
+        awaited(talk())
     finally:
         running.send_signal(signal.SIGINT)
         try:

@@ -20,16 +20,6 @@ pytest.importorskip("gradio", reason="the extra [demo] is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "tests" / "artifacts"
-CHROMIUM = Path("/usr/bin/chromium")
-CHROMIUM_ARGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 KEYS = "The books about the boy [MASK] old."  # the opening example: plural, then a singular
 
 
@@ -204,17 +194,6 @@ def client(server: Server) -> Any:
     from gradio_client import Client
 
     return Client(server.url, verbose=False)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("no /usr/bin/chromium: apt-get install chromium (CI does)")
-    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright (CI does)")
-    with sync.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=CHROMIUM_ARGS)
-        yield made
-        made.close()
 
 
 @dataclass

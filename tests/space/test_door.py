@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from ctxmix_hf.demo import door, settings, shelf, sizes, stores
 from ctxmix_hf.demo.door import CONNECTIONS, Door, known_host
 from ctxmix_hf.demo.settings import SETTINGS, hide_paths
 from ctxmix_hf.errors import InputError, RefusedError, UnsupportedModelError
+from tests.alone import awaited
 from tests.space.conftest import KEYS, Server
 
 
@@ -49,9 +49,7 @@ def through(
         "client": ("9.9.9.9", 1),
         "headers": [(k.encode(), v.encode()) for k, v in given.items()],
     }
-    # in a thread of its own: where a browser test ran before, this one has playwright's loop
-    with ThreadPoolExecutor(1) as alone:
-        alone.submit(asyncio.run, app(scope, receive, send)).result()
+    awaited(app(scope, receive, send))
     start = next(m for m in sent if m["type"] == "http.response.start")
     body = b"".join(m.get("body", b"") for m in sent if m["type"] == "http.response.body")
     return start["status"], body, {k.decode(): v.decode() for k, v in start["headers"]}

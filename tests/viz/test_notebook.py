@@ -17,7 +17,6 @@ import pytest
 import ctxmix_hf as cm
 from ctxmix_hf.errors import InputError, MissingDependencyError, OptionError
 from ctxmix_hf.viz import notebook
-from tests.space.conftest import CHROMIUM, CHROMIUM_ARGS
 
 ROOT = Path(__file__).parents[2]
 TEXT = "The keys to the cabinet [MASK] on the table."
@@ -44,15 +43,11 @@ def m() -> Any:
     return cm.explain(model, TEXT, "alti", tokenizer=tokenizer)
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("no /usr/bin/chromium: apt-get install chromium (CI does)")
-    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright (CI does)")
-    with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=CHROMIUM_ARGS)
-        yield browser.new_page()
-        browser.close()
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    made = browser.new_page()
+    yield made
+    made.close()
 
 
 def chosen(m: Any) -> list[int]:
