@@ -178,7 +178,7 @@ def server(
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> float:
-    for _ in range(600):
+    for _ in range(1800):
         if process.poll() is not None:
             pytest.fail(f"the server ended: {(ARTIFACTS / 'server.log').read_text()[-2000:]}")
         try:
@@ -186,7 +186,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> float:
                 return time.monotonic()
         except OSError:
             time.sleep(0.1)
-    pytest.fail("the server did not start within a minute")
+    pytest.fail("the server did not start within three minutes")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import urllib.request
 from typing import Any
 
 import numpy as np
@@ -152,6 +154,38 @@ def test_the_ledger_follows_the_text_and_a_foil(visit: Any, box: Any) -> None:
     page.page.fill("#text textarea", "The boys are tired.")
     page.page.press("#text textarea", "Enter")
     page.page.wait_for_selector("#why >> text=fills gaps")
+
+
+def test_the_ledgers_rule_is_a_choice_that_a_link_keeps(visit: Any, box: Any) -> None:
+    page = visit()
+    page.page.get_by_role("tab", name="Why this output?").click()
+    page.page.wait_for_selector("#why svg[aria-label=waterfall]")
+    assert page.page.locator("#why >> text=softmax remainder").count() == 0  # the frozen rule
+    page.page.click("#why-rule input")
+    page.page.get_by_role("option", name="through attention").click()
+    wanted = cm.ledger(box[0], KEYS, rule="through", tokenizer=box[1])
+    page.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=40000)
+    assert page.page.locator("#why text >> text=softmax remainder").count()
+    page.page.wait_for_function("location.search.includes('rule=through')")
+    again = visit("?" + page.page.url.split("?")[1], wait=False)
+    again.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=40000)
+    assert again.page.input_value("#why-rule input") == "through attention"
+
+
+def test_a_link_to_the_page_has_a_picture_of_its_own(visit: Any, server: Server) -> None:
+    page = visit()
+    said = page.page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('meta[content]')]"
+        ".map((m) => [m.getAttribute('property') || m.name, m.content]))"
+    )
+    assert said["og:title"] == said["twitter:title"] == page.page.title()
+    assert "ALTI" in said["og:description"] == said["description"]
+    assert said["og:image"] == said["twitter:image"]
+    with urllib.request.urlopen(said["og:image"], timeout=20) as answer:
+        picture = answer.read()
+    assert answer.headers["content-type"] == "image/png" and picture[1:4] == b"PNG"
+    wide, high = struct.unpack(">II", picture[16:24])
+    assert wide >= 1200 and 1.7 < wide / high < 2.1  # what link previews show whole
 
 
 def test_embedded_the_picture_is_all_there_is(visit: Any) -> None:
