@@ -18,6 +18,7 @@ from ctxmix_hf.accounting import ledger
 from ctxmix_hf.auto import model_path
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.explaining import explain
+from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.reading import call, read_batch, reads
@@ -30,6 +31,7 @@ WEIGHTS = (".safetensors", ".bin")
 Certificate = dict[str, Any]
 
 
+@keeps_modes
 def certify(
     name: str,
     *,
@@ -111,6 +113,7 @@ def certify(
     return made
 
 
+@keeps_modes
 def check_certificate(
     given: Mapping[str, Any] | str | Path,
     *,

@@ -13,6 +13,7 @@ from torch import Tensor
 from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
 from ctxmix_hf.errors import InputError, UnsupportedModelError
 from ctxmix_hf.explaining import attribute, explain
+from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import base_model
 from ctxmix_hf.reading import read_batch, reads
 from ctxmix_hf.registry import DEFAULT_METHOD
@@ -79,6 +80,7 @@ class ExplainFunc:
         return patches.repeat(height // rows, axis=2).repeat(width // columns, axis=3)
 
 
+@keeps_modes
 def to_quantus(
     model: Any,
     inputs: Any,

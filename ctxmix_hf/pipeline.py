@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from transformers import Pipeline
 
+from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
 from ctxmix_hf.errors import InputError, OptionError
+from ctxmix_hf.explaining import attribute
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.inputs import with_decoder
 from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
@@ -38,7 +40,9 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
     """Text to `ContextMixingMap`, or with `target=` to the `Attribution` of that token.
 
     `method` is a name, a method object or `"alti+rollout"`; `layer` goes with `target`; `words=True`
-    merges sub-words; `segments="sentences"` (or `"paragraphs"`) makes the map of these.
+    merges sub-words; `segments="sentences"` (or `"paragraphs"`) makes the map of these. A method
+    that explains a prediction (`"ledger"`, `"integrated_gradients"`) gives its `Attribution`:
+    `class_index` and `foil` are those of `attribute`.
     """
 
     _load_processor = False
@@ -62,9 +66,11 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
         layer: int | None = None,
         words: bool | None = None,
         segments: Segments | None = None,
+        class_index: Any = None,
+        foil: Any = None,
         **tokenizer_options: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        if method is not None:
+        if method is not None and not _explains_a_prediction(method):
             resolve(method)  # a wrong name is said before anything runs
         after = {
             key: value
@@ -81,6 +87,8 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
                 )
             check_segments(segments)
             forward["segments"] = segments
+        asked = {"class_index": class_index, "foil": foil}
+        forward |= {name: value for name, value in asked.items() if value is not None}
         return tokenizer_options, forward, after
 
     def preprocess(self, text: Any, **options: Any) -> dict[str, Any]:
@@ -94,8 +102,22 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
         method: Any = DEFAULT_METHOD,
         target: Any = None,
         segments: Segments | None = None,
+        **asked: Any,
     ) -> dict[str, Any]:
         text, rows = inputs.pop("text"), {}
+        explains = _explains_a_prediction(method)
+        unfit = {"target": target, "segments": segments} if explains else asked
+        if wrong := [name for name, value in unfit.items() if value is not None]:
+            raise OptionError(
+                f"{method} {'scores the input tokens for a prediction' if explains else 'makes maps'}: "
+                f"leave {' and '.join(wrong)} out."
+            )
+        if explains:
+            return {
+                "mask": inputs["input_ids"],
+                "map": self._scores(inputs, method, asked),
+                "text": text,
+            }
         if target is not None or segments is not None:
             targets = () if target is None else (target,)
             rows = {"targets": Wanted(targets, False, segments, named=self._named(text))}
@@ -111,6 +133,23 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
             "map": made,
             "text": text,
         }  # a tensor first: transformers reads the batch size off it
+
+    def _scores(
+        self, inputs: dict[str, Any], method: Any, asked: dict[str, Any]
+    ) -> list[Attribution]:
+        """Each text on its own, without its padding: it names its own class."""
+        real = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
+        with torch.enable_grad():
+            return [
+                attribute(
+                    self.model,
+                    {name: value[i : i + 1, keep] for name, value in inputs.items()},
+                    method,
+                    tokenizer=self.tokenizer,
+                    **asked,
+                )
+                for i, keep in enumerate(real)
+            ]
 
     def _named(self, text: Any) -> Any:
         """Gives maps of these texts their words."""
@@ -134,9 +173,15 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
             return made if target is None else made.attribution(target, layer)
         encoding = self.tokenizer([text])
         tokens = read_encoding(encoding, self.tokenizer, [text])
-        made = replace(made, tokens=tokens) if len(tokens[0]) == made.size else made
-        shown: ContextMixingMap = made.words() if words else made
+        made = replace(made, tokens=tokens) if len(tokens[0]) == made.mask.shape[1] else made
+        shown = made.words() if words else made
+        if isinstance(shown, Attribution):
+            return shown
         return shown if target is None else shown.attribution(target, layer)
+
+
+def _explains_a_prediction(method: Any) -> bool:
+    return isinstance(method, AbstractAttribution) or method in ATTRIBUTIONS
 
 
 register()

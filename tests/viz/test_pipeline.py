@@ -11,7 +11,7 @@ from transformers import pipeline
 
 import ctxmix_hf as cm
 import ctxmix_hf.pipeline
-from ctxmix_hf.errors import InputError, UnknownNameError
+from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 
 TEXTS = [
     "The keys to the cabinet [MASK] on the table.",
@@ -61,6 +61,30 @@ def test_target_layer_and_words(mix: Any, box: Any) -> None:
     assert row.method == "value_zeroing"
     assert row.tokens[0].pieces[:3] == ("[CLS]", "The", "keys")
     assert row.scores.sum().item() == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ledger", "integrated_gradients", "blank_out"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_methods_that_explain_a_prediction(
+    mix: Any, box: Any, method: str, batch_size: int
+) -> None:
+    made = mix(TEXTS, method=method, class_index="are", foil="is", batch_size=batch_size)
+    for one, text in zip(made, TEXTS, strict=True):
+        assert one == cm.attribute(
+            box[0], text, method, class_index="are", foil="is", tokenizer=box[1]
+        )
+        assert one.tokens[0].text == text
+    own = mix(TEXTS, method=method, batch_size=batch_size)  # each its own prediction
+    wanted = [cm.attribute(box[0], text, method, tokenizer=box[1]) for text in TEXTS]
+    assert [one.target for one in own] == [one.target for one in wanted]
+    assert mix(TEXTS[0], method=method, words=True) == wanted[0].words()
+
+
+def test_options_of_the_other_kind_are_refused(mix: Any) -> None:
+    with pytest.raises(OptionError, match=r"ledger scores the input tokens.*leave target out"):
+        mix(TEXTS[0], method="ledger", target="[MASK]")
+    with pytest.raises(OptionError, match="alti makes maps: leave class_index and foil out"):
+        mix(TEXTS[0], class_index="are", foil="is")
 
 
 def test_wrong_input_is_said_at_once(mix: Any, box: Any) -> None:

@@ -26,6 +26,7 @@ from ctxmix_hf.evaluation.heldout import EVERY_SET, is_heldout
 from ctxmix_hf.evaluation.metrics import Summary, summarise
 from ctxmix_hf.evaluation.papers.desk import rows_of
 from ctxmix_hf.evaluation.work import content_key, watched
+from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import base_model
 from ctxmix_hf.modeling import uninstrument
 
@@ -56,6 +57,7 @@ class Tuned:
         return "\n".join([*lines, f"The model is {self.folder}."])
 
 
+@keeps_modes
 def tune(
     model: Any,
     out: str | Path,
