@@ -346,7 +346,12 @@ JSON_TYPES: dict[Any, dict[str, Any]] = {
     int: {"type": "integer"},
     list[str]: {"type": "array", "items": {"type": "string"}},
 }
-SAID = {str: "a text", int: "a whole number", list[str]: "a list of texts"}
+SAID = {
+    str: "a text",
+    int: "a whole number",
+    bool: "true or false",
+    list[str]: "a list of texts",
+}
 
 
 def describe(function: Callable[..., Answer]) -> tuple[str, dict[str, Any]]:
@@ -370,9 +375,11 @@ def describe(function: Callable[..., Answer]) -> tuple[str, dict[str, Any]]:
     return " ".join(about.split()), schema
 
 
-def checked(function: Callable[..., Answer], given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(
+    function: Callable[..., Any], given: Mapping[str, Any], called: str = ""
+) -> dict[str, Any]:
     """The arguments a client sent, or one sentence about the first that does not fit."""
-    tool, types = function.__name__, get_type_hints(function)
+    tool, types = called or function.__name__, get_type_hints(function)
     parameters = inspect.signature(function).parameters
     for name in given:
         if name not in parameters:
@@ -389,7 +396,7 @@ def checked(function: Callable[..., Answer], given: Mapping[str, Any]) -> dict[s
         fits = (
             isinstance(value, list) and all(isinstance(item, str) for item in value)
             if types[name] == list[str]
-            else isinstance(value, types[name]) and not isinstance(value, bool)
+            else isinstance(value, types[name]) and isinstance(value, bool) == (types[name] is bool)
         )
         if not fits:
             raise InputTypeError(

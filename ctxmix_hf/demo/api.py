@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
 
 import ctxmix_hf as cm
+from ctxmix_hf.assistant.tools import checked
 from ctxmix_hf.demo import gate, handlers, pictures, snippets, stores
 from ctxmix_hf.demo.limits import check_text
 from ctxmix_hf.demo.shelf import BOX
 
 
-def gated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind the gate; our errors reach the client as their sentence."""
+def gated(function: Callable[..., Any], endpoint: str = "") -> Callable[..., Any]:
+    """The function behind the gate; our errors reach the client as their sentence. Of an endpoint,
+    what the client sent is compared with the types it names first.
+    """
     import gradio as gr  # a worker, which needs the functions below, does without it
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
+            if endpoint:
+                given = inspect.signature(function).bind(*args, **kwargs).arguments
+                args, kwargs = (), checked(function, given, f"/{endpoint}")
             return gate.run(function, *args, **kwargs)
         except cm.CtxmixError as error:
             raise gr.Error(str(error), print_exception=False) from error
@@ -214,4 +221,4 @@ def add_endpoints() -> None:
     import gradio as gr
 
     for name, function in ENDPOINTS.items():
-        gr.events.api(gated(function), api_name=name, concurrency_id="model")
+        gr.events.api(gated(function, name), api_name=name, concurrency_id="model")

@@ -234,11 +234,19 @@ def files(
     try:
         tidy()
         folder = tempfile.mkdtemp(prefix=FOLDERS)
-        state = json.loads(view) if view.startswith("{") else {}
+        state = _view(view)
         made = gate.run(handlers.files, folder, model, method, text, pair, settings or "", state)
         return gr.update(value=made, visible=True), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
+
+
+def _view(sent: str) -> dict[str, Any]:
+    """What the page says it shows; anything else shows the map as it opens."""
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        state = json.loads(sent)
+        return state if isinstance(state, dict) else {}
+    return {}
 
 
 def tidy(seconds: float = 600) -> None:

@@ -460,6 +460,9 @@ def _run(
     slot: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     if GATE is None or os.name != "posix":
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except errors.CtxmixError as error:
+            raise type(error)(hide_paths(str(error))) from error
     visitor, keys = _visitor()
     return GATE.run(Task(visitor, keys, named(args), slot), function, args, kwargs)

@@ -84,10 +84,14 @@ class Settings:
 SETTINGS = Settings()
 
 
+_START = r"(?:file:/+|[A-Za-z]:[\\/]|~?[\\/])"
+_QUOTED = re.compile(rf"(?P<quote>['\"`]){_START}[^'\"`\n]*(?P=quote)")  # spaces too
+_BARE = re.compile(rf"(?<![\w:/.<\\]){_START}[^\s'\"`,;:()<>]+")
+HIDDEN = "(a path of the server)"
+
+
 def hide_paths(text: str) -> str:
     """An error as a visitor may read it: paths of this machine are nobody's business."""
-    return (
-        text
-        if SETTINGS.local_paths
-        else re.sub(r"(?<![\w:/.<])~?(?:/[^\s/'\"`,;:()<>]+){2,}/?", "(a path of the server)", text)
-    )
+    if SETTINGS.local_paths:
+        return text
+    return _BARE.sub(HIDDEN, _QUOTED.sub(rf"\g<quote>{HIDDEN}\g<quote>", text))

@@ -40,6 +40,37 @@ def test_every_endpoint_is_named_typed_and_documented(client: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "wrong", "said"),
+    [
+        (
+            "attribution",
+            [MODEL, "alti", KEYS, "x"],
+            "target of /attribution must be a whole number",
+        ),
+        ("attribution", [MODEL, "alti", KEYS, None], "must be a whole number, got None"),
+        ("attribution", [MODEL, "alti", KEYS, 0, -1, "yes"], "words of /attribution must be true"),
+        ("compare", [MODEL, "alti", KEYS, MODEL, "alti", KEYS, "x"], "must be a whole number"),
+        ("agreement", [MODEL, KEYS, []], "must be a whole number"),
+        ("rank", [MODEL, KEYS, 5], "documents of /rank must be a list of texts"),
+        ("rank", [MODEL, KEYS, [1, 2]], "documents of /rank must be a list of texts"),
+        ("image_map", [5, MODEL], "picture of /image_map must be a text"),
+        ("browse", [5], "store of /browse must be a text"),
+        ("ledger", [MODEL, KEYS, "", 5], "word of /ledger must be a text"),
+        ("snippet", [MODEL, "alti", 5], "text of /snippet must be a text"),
+    ],
+)
+def test_wrong_types_get_one_sentence(endpoint: str, wrong: list[Any], said: str) -> None:
+    """Sent as they are: gradio's own client would turn some of them into what is asked for."""
+    from gradio import Error
+
+    from ctxmix_hf.demo.api import gated
+
+    with pytest.raises(Error) as caught:
+        gated(ENDPOINTS[endpoint], endpoint)(*wrong)
+    assert said in caught.value.message and "\n" not in caught.value.message
+
+
 def test_a_map_with_options_of_its_method(client: Any, box: Any) -> None:
     made = client.predict(MODEL, "value_zeroing", KEYS, "distance=euclidean", api_name="/map_with")
     expected = cm.explain(

@@ -205,6 +205,11 @@ def test_the_flags_say_what_they_open() -> None:
             "[Errno 2] No such file: '(a path of the server)'",
         ),
         ("~/maps/a is no store", "(a path of the server) is no store"),
+        ("cannot read '/home/me/My Documents/x.json'", "cannot read '(a path of the server)'"),
+        ("file:///srv/x and x:/maps", "(a path of the server) and (a path of the server)"),
+        (r"C:\Users\me\maps: no store", "(a path of the server): no store"),
+        ("/data is full", "(a path of the server) is full"),
+        ("and/or <b>x</b>, a 1/2", "and/or <b>x</b>, a 1/2"),
         (
             "see https://huggingface.co/a/b, me/maps and 1/2",
             "see https://huggingface.co/a/b, me/maps and 1/2",
