@@ -23,6 +23,7 @@ from ctxmix_hf.errors import (
     RandomWeightsWarning,
     RecordError,
     UnknownNameError,
+    UnsupportedModelError,
 )
 from ctxmix_hf.instrumentation.awake import ACTIVE
 from tests import small, zoo
@@ -179,11 +180,119 @@ def test_every_rule_balances(family: str, rule: str, gates: str, start: str) -> 
         assert torch.allclose(l.value, read(model(**inputs)).double(), rtol=1e-6)
 
 
-def test_attention_is_frozen_or_passed_through(masked: Any) -> None:
-    """With the biases away and the values made constant, only `through` sees that a token steers the attention."""
-    frozen, through = (cm.ledger(masked, TEXT, rule=rule) for rule in ("frozen", "through"))
-    assert not torch.allclose(frozen.scores, through.scores)
-    assert torch.allclose(frozen.value, through.value)
+def test_through_attention_equals_attnlrp_by_hand() -> None:
+    """Gradient times input of a copy whose products are halved between their factors and whose
+    softmax is left as it is: AttnLRP's rules (Achtibat et al. 2024, propositions 3.1 and 3.3).
+    """
+    model = cm.instrument(build("BertForMaskedLM", attn_implementation="eager").bert)
+    inputs = small.wordpiece()(TEXT, return_tensors="pt")
+    read = lambda out: out.last_hidden_state[:, 2].sin().detach().mul(out.last_hidden_state[:, 2])
+    l = cm.ledger(model, dict(inputs), readout=lambda out: read(out).sum(-1), rule="through")
+    record = model(**inputs, output_decomposition=True).decomposition
+    x = record.hidden_states[0][0].detach().requires_grad_()
+    half = lambda a, b: (a.detach() @ b + a @ b.detach()) / 2
+    halved = lambda a, b: half(a, b) + (a @ b).detach() - half(a, b).detach()
+    state = x
+    for layer in model.encoder.layer:
+        own = layer.attention.self
+        heads = own.num_attention_heads
+        query, key, value = (
+            part(state).unflatten(-1, (heads, -1)).transpose(0, 1)
+            for part in (own.query, own.key, own.value)
+        )
+        weights = (halved(query, key.mT) / query.shape[-1] ** 0.5).softmax(-1)
+        mixed = halved(weights, value).transpose(0, 1).flatten(1)
+        middle = frozen_norm(
+            layer.attention.output.LayerNorm, layer.attention.output.dense(mixed) + state
+        )
+        inner = layer.intermediate.dense(middle)
+        inner = inner * (gelu(inner) / inner).detach()
+        state = frozen_norm(layer.output.LayerNorm, layer.output.dense(inner) + middle)
+    y = (state[2].sin().detach() * state[2]).sum()
+    (slope,) = torch.autograd.grad(y, x)
+    assert torch.allclose(l.value, y, atol=1e-12)
+    assert torch.allclose(l.scores[0], (slope * x).sum(-1), atol=1e-12)
+    frozen = cm.ledger(model, dict(inputs), readout=lambda out: read(out).sum(-1))
+    assert not torch.allclose(frozen.scores, l.scores)
+    rest = l.value - l.scores.sum(-1) - l.bias
+    assert "softmax remainder" in l.lines and float(rest.abs()) < 1e-12  # l.bias holds all lines
+
+
+@pytest.mark.parametrize("gates", ["half", "frozen"])
+def test_a_gated_feed_forward_by_hand(gates: str) -> None:
+    """`act(gate) * up`: each gets half of the product, or the gate is a constant."""
+    model, inputs = zoo.build("llama", dtype=torch.float64)
+    whole = inputs["attention_mask"].all(-1)
+    inputs = {name: value[whole] for name, value in inputs.items()}  # no padding
+    cm.instrument(model)
+    read = lambda out: out[0][:, -1].sum(-1)
+    l = cm.ledger(model, inputs, readout=read, gates=gates)
+    record = model(**inputs, output_decomposition=True).decomposition
+    base = getattr(model, "model", model)
+    for b in range(len(record.mask)):
+        x = record.hidden_states[0][b].detach().requires_grad_()
+        state = x
+        for k, layer in enumerate(base.layers):
+            weights = record[k].attention[b].detach()
+            value = layer.self_attn.v_proj(rms(layer.input_layernorm, state))
+            value = value.unflatten(-1, (-1, layer.self_attn.head_dim)).transpose(0, 1)
+            value = value.repeat_interleave(weights.shape[0] // value.shape[0], dim=0)
+            state = state + layer.self_attn.o_proj((weights @ value).transpose(0, 1).flatten(1))
+            normed = rms(layer.post_attention_layernorm, state)
+            gate, up = layer.mlp.gate_proj(normed), layer.mlp.up_proj(normed)
+            opened = gate * (layer.mlp.act_fn(gate) / gate).detach()
+            product = opened.detach() * up
+            if gates == "half":
+                product = product / 2 + opened * up.detach() / 2
+            state = state + layer.mlp.down_proj(product)
+        y = rms(base.norm, state)[-1].sum()
+        (slope,) = torch.autograd.grad(y, x)
+        assert torch.allclose(l.scores[b], (slope * x).sum(-1), atol=1e-5)
+
+
+def rms(norm: Any, x: Tensor) -> Tensor:
+    scale = (x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon).rsqrt().detach()
+    return x * scale * norm.weight
+
+
+class Cumulative(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cumprod(x, dim=-1)
+
+
+def test_what_breaks_the_account_is_named() -> None:
+    model = build("BertForMaskedLM")
+    model.bert.encoder.layer[0].intermediate.intermediate_act_fn = Cumulative().eval()
+    with pytest.raises(UnsupportedModelError, match="no rule keeps cumprod in layer 1"):
+        cm.ledger(model, TEXT)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_is_kept_for_the_way_back(checkpoint: bool) -> None:
+    """With `checkpoint=True` at most two layers' activations live at once, whatever the depth."""
+    most = {}
+    for depth in (2, 8):
+        model = build("BertForMaskedLM", num_hidden_layers=depth)
+        alive, largest = 0, [0]
+
+        class Kept:
+            def __init__(self, tensor: Tensor) -> None:
+                nonlocal alive
+                self.tensor, self.size = tensor, tensor.numel()
+                alive += self.size
+                largest[0] = max(largest[0], alive)
+
+            def __del__(self) -> None:
+                nonlocal alive
+                alive -= self.size
+
+        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
+            cm.ledger(model, TEXT, checkpoint=checkpoint)
+        most[depth] = largest[0]
+    if checkpoint:
+        assert most[8] < 2 * most[2]
+    else:
+        assert most[8] > 3 * most[2]  # linear in the layers
 
 
 def test_embeddings_are_told_apart(masked: Any) -> None:
