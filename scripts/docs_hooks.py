@@ -187,12 +187,16 @@ def architectures() -> str:
                 r.feed_forward,
                 r.attention,
                 "-" if r.error is None else f"{r.error:.0e}",
+                "refused" if r.ledger is None else f"{r.ledger:.0e}",
             ]
             for r in found
         ]
         parts.append(
             f"### {modality} ({len(found)})\n\n"
-            + table(["family", "norms", "kind", "feed-forward", "attention", "error"], cells)
+            + table(
+                ["family", "norms", "kind", "feed-forward", "attention", "error", "ledger's gap"],
+                cells,
+            )
         )
     near = [[f"`{r.name}`", r.modality, r.reason] for r in rows.values() if r.approximate]
     parts.append(

@@ -27,6 +27,10 @@ def methods() -> str:
     return "\n".join(lines)
 
 
+def _all_but(names: list[str]) -> str:
+    return f"all but {', '.join(sorted(names))}" if names else "all"
+
+
 def architectures() -> str:
     rows = cm.supported_architectures()
     exact: dict[str, list[str]] = defaultdict(list)
@@ -50,11 +54,12 @@ def architectures() -> str:
         "",
         "<details><summary>Their names</summary>",
         "",
-        "| modality | families |",
-        "|---|---|",
+        "| modality | families | with a ledger that balances |",
+        "|---|---|---|",
     ]
     lines += [
-        f"| {kind} ({len(names)}) | {', '.join(sorted(names))} |"
+        f"| {kind} ({len(names)}) | {', '.join(sorted(names))} | "
+        f"{_all_but([name for name in names if rows[name].ledger is None])} |"
         for kind, names in sorted(exact.items())
     ]
     lines += [

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Everything a fresh machine needs for the tests, then the tests. SLOW=1 adds the long ones,
-# Ray, and the oldest transformers (CI); EXHAUSTIVE=1 also every check on every family.
+# Ray, the fuzzer, and the oldest transformers (CI); EXHAUSTIVE=1 also every check on every family.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 slow="${SLOW:-${EXHAUSTIVE:-}}"
-bash scripts/setup.sh "test${slow:+,ray}"
+bash scripts/setup.sh "test${slow:+,ray,fuzz}"
 bash scripts/testbed.sh
 if [ ! -x /usr/bin/chromium ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk fonts-noto-color-emoji) >/dev/null 2>&1 ||

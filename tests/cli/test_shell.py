@@ -88,6 +88,7 @@ def test_doctor(shell) -> None:
     done = shell("doctor", "ctxmix/sentiment", "--json")
     found = json.loads(done.out)
     assert done.code == 0 and found["exact"] and found["family"] == "bert"
+    assert found["ledger"] < 1e-5 and "balances to" in shell("doctor", "ctxmix/sentiment").out
     assert {row["method"] for row in found["methods"]} == {info.name for info in cm.list_methods()}
 
 

@@ -69,6 +69,7 @@ def test_account_balances(family: str) -> None:
     if family in REFUSED:
         with pytest.raises(UnsupportedModelError, match=REFUSED[family]):
             recorded(*zoo.build(family, dtype=torch.float64)).replay.draw_up(read_out)
+        assert cm.supported_architectures()[family].ledger is None
         return
     dtype = torch.float32 if family in zoo.FLOAT32_ONLY else torch.float64
     model, inputs = zoo.build(family, dtype=dtype)
@@ -87,6 +88,8 @@ def test_account_balances(family: str) -> None:
         assert torch.equal(read_out(model(**inputs), []), plain), (
             "the ledger left something on the model"
         )
+    told = cm.supported_architectures()[family].ledger
+    assert told is not None and told <= most, "run python -m tests.contract.coverage"
     cm.uninstrument(model)
     assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()] == hooks
     edges = made.edges()

@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from huggingface_hub import DatasetCard, SpaceCard
+from huggingface_hub import DatasetCard, ModelCard, SpaceCard
 
 from ctxmix_hf.hub import cards
 from ctxmix_hf.hub.store import MapStore
@@ -144,3 +145,23 @@ def test_hostile_values_stay_values_in_the_header(name: str, tmp_path: Path) -> 
     text = store.render_card("me/maps", license=name)
     about = dict(DatasetCard(text, ignore_metadata_errors=False).data.to_dict())
     assert set(about) == set(plain) and about["license"] == name
+    made = manifest()
+    called = replace(made, origin={**made.origin, "model_id": name})
+    pointer = {
+        **called.origin,
+        "base_model": name,
+        "revision": "0" * 40,
+        "model_class": "BertModel",
+    }
+    for kind, card in (
+        (DatasetCard, cards.dataset_card(called, "me/maps", 3, {}, [], license="mit")),
+        (ModelCard, cards.model_card(pointer, "me/model", [], license="mit")),
+        (SpaceCard, cards.space_card(title=name, license="mit")),
+    ):
+        about = dict(kind(card, ignore_metadata_errors=False).data.to_dict())
+        assert about["license"] == "mit" and "extra" not in about
+        assert name in (
+            about.get("pretty_name", ""),
+            about.get("base_model"),
+            about.get("title"),
+        ) or (about["pretty_name"].endswith(name))

@@ -129,20 +129,20 @@ def test_stored_text_is_shown_as_text(visit: Any, box: Any, tmp_path: Any) -> No
     with cm.MapStore.create(
         tmp_path / "maps", model=box[0], tokenizer=box[1], methods=["alti"]
     ) as made:
-        made.add(["one"], [f"The boys {evil} [MASK] tired."])
+        made.add([f"one {evil}"], [f"The boys {evil} [MASK] tired."])
     page = visit(
         "?"
         + urlencode(
             {
                 "tab": "precomputed",
                 "store": str(tmp_path / "maps"),
-                "id": "one",
+                "id": f"one {evil}",
                 "store_method": "alti",
                 "v": "2",
             }
         )
     )
-    page.wait("w.p.query.id === 'one'", "precomputed")
+    page.wait("w.p.query.id.startsWith('one <img')", "precomputed")
     assert "onerror" in page.page.input_value("#store-example input")
     assert page.page.evaluate("window.hit") is None
     assert page.page.evaluate("document.querySelectorAll('img[src=x]').length") == 0

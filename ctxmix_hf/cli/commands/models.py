@@ -24,14 +24,20 @@ def run(args: Any, console: Console) -> None:
         console.data({"families": [asdict(row) for row in rows], "bundled": list(BUNDLED)})
         return
     shown = [
-        (r.name, r.model_type, r.modality, r.decomposition, r.order, r.norm, _error(r.error))
+        (
+            r.name,
+            r.model_type,
+            r.modality,
+            r.decomposition,
+            r.order,
+            r.norm,
+            _error(r.error),
+            _error(r.ledger),
+        )
         for r in rows
     ]
-    console.say(
-        table(
-            ("family", "model_type", "modality", "decomposition", "order", "norm", "error"), shown
-        )
-    )
+    names = ("family", "model_type", "modality", "decomposition", "order", "norm", "error")
+    console.say(table((*names, "ledger"), shown))
     console.say(
         f"\nBundled, without network: {', '.join(BUNDLED)}. Another model: `ctxmix doctor NAME`."
     )
