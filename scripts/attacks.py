@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -462,6 +463,63 @@ def forks(tries: int) -> Iterator[Outcome]:
 
 
 # ---- writing --------------------------------------------------------------------------------------------------
+# ---- what the tests attack ------------------------------------------------------------------------------------
+TESTED = {  # tests/..., and what happens
+    "Ctrl-C in precompute, pipeline, ledger, lens": (
+        ["test_interrupt.py", "-k", "precompute or pipeline or ledger or lens or store"],
+        "model, thread and next call as before",
+    ),
+    "power cuts and zeroed pages in a store": (
+        ["hub/test_store_power.py", "hub/test_store_crash.py"],
+        "checksums find them; resuming computes them again",
+    ),
+    "servers that are silent, endless, gzip bombs, or say wait for a day": (
+        ["hub/test_remote_limits.py"],
+        "timeouts and ceilings; one sentence",
+    ),
+    "bits flipped in texts, tokens and labels of a store": (
+        ["hub/test_store_text.py", "hub/test_store_damage.py"],
+        "refused on reading",
+    ),
+    "appending into the Hub's cache": (
+        ["hub/test_store_cached.py"],
+        "refused; the cache is unchanged",
+    ),
+    "result files: every place of the JSON changed, bits flipped, bombs": (
+        ["viz/test_damaged_files.py"],
+        "read or refused in one sentence, before memory is taken",
+    ),
+    "spreadsheet formulas in texts and names": (["viz/test_spreadsheets.py"], "escaped"),
+    "workers and Ray killed": (["precompute/test_kill.py"], "the same bytes after resuming"),
+    "YAML and templates in names on cards": (
+        ["hub/test_cards.py", "-k", "hostile"],
+        "they stay names",
+    ),
+    "markup in stored texts and ids, in Chromium": (
+        ["space/test_manners.py", "-k", "stored_text"],
+        "shown as text",
+    ),
+    "DataLoader workers": (["test_hardening.py", "-k", "dataloader"], "the same maps"),
+}
+
+
+def tested(tries: int) -> Iterator[Outcome]:
+    """Attacks that stand in the tests, each test a try; CI runs them by themselves."""
+    for attack, (words, result) in TESTED.items() if tries > 1 else ():
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.xml"
+            files = [f"tests/{word}" if word.endswith(".py") else word for word in words]
+            command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *files]
+            subprocess.run(
+                [*command, f"--junitxml={report}"], cwd=ROOT, capture_output=True, check=False
+            )
+            suite = ElementTree.parse(report).getroot().find("testsuite")
+            assert suite is not None, f"pytest said nothing of {attack}"
+        count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+        failed = count["failures"] + count["errors"]
+        yield Outcome(f"{attack} (tests)", count["tests"] - count["skipped"], failed, result)
+
+
 KINDS: tuple[Callable[[int], Iterator[Outcome]], ...] = (
     interrupts,
     files,
@@ -471,6 +529,7 @@ KINDS: tuple[Callable[[int], Iterator[Outcome]], ...] = (
     door,
     models,
     visitors,
+    tested,
 )
 
 
@@ -493,7 +552,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    many = {interrupts: 30, files: 60, forks: 6, workers: 2, visitors: 6}
+    many = {interrupts: 30, files: 60, forks: 6, workers: 2, visitors: 6, tested: 2}
     few = {interrupts: 10, files: 20, forks: 1, workers: 1, visitors: 2}
     counts = few if args.short else many
     rows, at = [], commit()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -28,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "fuzz_corpus"
 RESULT = ROOT / "benchmarks" / "results" / "fuzz.json"
-ROOM = 24_000  # bytes of a reader's corpus
+ROOM = 11_000  # bytes of a reader's corpus
 READING = ("formats", "results", "hub", "corpora", "evaluation.data")  # what is watched
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -90,18 +91,46 @@ def _store(part: str) -> Callable[[bytes], None]:
     return read
 
 
+def _certificate(data: bytes) -> None:
+    from ctxmix_hf.certifying import read_certificate
+
+    read_certificate(_written(data, ".json"))
+
+
+def _run(part: str) -> Callable[[bytes], None]:
+    """One file that `ctxmix precompute` left in its folder is foreign."""
+
+    def read(data: bytes) -> None:
+        from ctxmix_hf.precompute.folder import Folder
+
+        home = Path(tempfile.gettempdir()) / f"ctxmix-fuzz-run-{os.getpid()}"
+        folder = Folder(home)
+        target = home / "run" / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        {
+            "options.json": lambda: folder.check_options({"methods": ["alti"]}),
+            "plan.json": folder.load_plan,
+            "tasks/000000.json": lambda: folder.read_task(0),
+        }[part]()
+
+    return read
+
+
+KINDS, FORMATS = ("map", "attribution", "ledger", "similarity"), ("json", "npz", "safetensors")
+STORE = {  # reader -> the file of a store it is about
+    "store-manifest": r"^ctxmix\.json$",
+    "store-shard": r"\.safetensors$",
+    "store-index": r"^index\.jsonl$",
+    "store-examples": r"^train\.jsonl$",
+}
+RUN = {"run-options": "options.json", "run-plan": "plan.json", "run-task": "tasks/000000.json"}
 READERS: dict[str, Callable[[bytes], None]] = {
-    "map.json": _results(".json", "map"),
-    "map.npz": _results(".npz", "map"),
-    "map.safetensors": _results(".safetensors", "map"),
-    "attribution.json": _results(".json", "attribution"),
-    "ledger.json": _results(".json", "ledger"),
-    "ledger.npz": _results(".npz", "ledger"),
-    "similarity.json": _results(".json", "similarity"),
-    "rows.csv": _rows(".csv"),
-    "rows.jsonl": _rows(".jsonl"),
-    "store-manifest": _store(r"\.json$"),
-    "store-shard": _store(r"\.safetensors$"),
+    **{f"{kind}.{end}": _results(f".{end}", kind) for kind in KINDS for end in FORMATS},
+    **{f"rows.{end}": _rows(f".{end}") for end in ("csv", "tsv", "json", "jsonl", "parquet")},
+    **{name: _store(part) for name, part in STORE.items()},
+    **{name: _run(part) for name, part in RUN.items()},
+    "certificate": _certificate,
 }
 
 
@@ -130,9 +159,18 @@ def seeds(name: str) -> list[bytes]:
 
     if name.startswith("rows"):
         csv = b"text,label\nThe keys are old.,1\nnothing,0\n"
-        return [csv, b'{"text": "The keys are old.", "label": 1}\n{"text": "x"}\n', b""]
+        lines = b'{"text": "The keys are old.", "label": 1}\n{"text": "x"}\n'
+        whole = b'[{"text": "The keys are old.", "label": 1}]'
+        return [csv, csv.replace(b",", b"\t"), lines, whole, _parquet(), b""]
+    if name.startswith("run"):
+        plan = {"rows": 1, "digest": "0", "tasks": 1, "examples": 1, "tokens": 3, "truncated": 0}
+        plan |= {"skipped": [], "checksum": ""}
+        task = [[["a", "The keys are old.", 1], ["b", ["two", "texts"], None]]]
+        return [json.dumps(made).encode() for made in ({"methods": ["alti"]}, plan, task, {}, [[]])]
+    if name == "certificate":
+        return [json.dumps(cm.certify("ctxmix/agreement")).encode(), b"{}"]
     if name.startswith("store"):
-        part = r"\.json$" if name == "store-manifest" else r"\.safetensors$"
+        part = STORE[name]
         files = [
             p for p in sorted(_sample_store().rglob("*")) if p.is_file() and re.search(part, p.name)
         ]
@@ -152,6 +190,17 @@ def seeds(name: str) -> list[bytes]:
     }[kind]()
     path = made.save(Path(tempfile.mkdtemp()) / f"seed.{suffix}")
     return [path.read_bytes(), b"{}", b""]
+
+
+def _parquet() -> bytes:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:  # the reader says so too
+        return b"PAR1"
+    held = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["The keys are old."], "label": [1]}), held)
+    return held.getvalue()
 
 
 # ---- one reader, in a process of its own

@@ -109,13 +109,17 @@ class Folder:
             )
 
     def read_task(self, number: int) -> list[Batch]:
-        return [
-            [
-                (name, tuple(text) if isinstance(text, list) else text, label)
-                for name, text, label in batch
+        path = self.task_file(number)
+        try:
+            return [
+                [
+                    (name, tuple(text) if isinstance(text, list) else text, label)
+                    for name, text, label in batch
+                ]
+                for batch in _read(path)
             ]
-            for batch in _read(self.task_file(number))
-        ]
+        except (TypeError, ValueError) as error:
+            raise _damaged(path) from error
 
     def tasks_checksum(self, count: int) -> str:
         """One hash of all tasks; empty where one is missing."""
