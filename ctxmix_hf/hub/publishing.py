@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +238,26 @@ def compare(source: HubSource, files: dict[str, tuple[int, str]]) -> None:
             item.lfs is not None and item.lfs.sha256 != files[name][1]
         ):
             raise StoreError(f"{source.repo_id}: {name} is not the file the manifest describes.")
+
+
+def ready_to_push(repo_id: str, *, private: bool | None = None) -> None:
+    """Asked before hours of computing: the dataset repository is there, made if it was not, and the
+    token that is signed in may write to it.
+
+    Raises:
+        StoreError: The Hub cannot be reached, or refuses.
+    """
+    api = HfApi()
+    try:
+        with hub_errors(repo_id):
+            made = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True)
+            if "write" in inspect.signature(api.auth_check).parameters:  # newer clients ask
+                api.auth_check(made.repo_id, repo_type="dataset", write=True)
+    except StoreError as error:
+        raise StoreError(
+            f"Nothing was computed, because the result could not be pushed to {error}; check the "
+            "name, the token (HF_TOKEN) and the network, and start it again."
+        ) from error
 
 
 def commit_files(
