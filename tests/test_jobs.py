@@ -299,6 +299,13 @@ def test_a_job_pushes_what_it_made_and_keeps_it_where_it_was_told(
     assert MADE[name] in pushed, sorted(pushed)
 
 
+def test_asking_the_hub_loads_no_torch() -> None:
+    """`ctxmix precompute` sets its threads before torch is there, and a dry run is quick."""
+    code = "import ctxmix_hf.hub.answers, sys; sys.exit('torch' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
+
+
 def test_a_repository_is_named_in_one_way(folder: Path) -> None:
     path = ROOT / "scripts" / "jobs" / "evaluate.py"
     done = job(path, "--to-hub", "me/it", "--dry-run", folder=folder, HF_TOKEN="hf_none")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from huggingface_hub.hf_api import RepoFile
 
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub import cards, parquet, reading
+from ctxmix_hf.hub.answers import hub_errors
 from ctxmix_hf.hub.index import Index, load_index
 from ctxmix_hf.hub.layout import (
     CARD,
@@ -24,7 +24,7 @@ from ctxmix_hf.hub.layout import (
 from ctxmix_hf.hub.manifest import Manifest, load_manifest
 from ctxmix_hf.hub.measuring import measure
 from ctxmix_hf.hub.reading import FolderSource, Source
-from ctxmix_hf.hub.remote import HubSource, fetch_first, hub_errors
+from ctxmix_hf.hub.remote import HubSource, fetch_first
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -238,26 +238,6 @@ def compare(source: HubSource, files: dict[str, tuple[int, str]]) -> None:
             item.lfs is not None and item.lfs.sha256 != files[name][1]
         ):
             raise StoreError(f"{source.repo_id}: {name} is not the file the manifest describes.")
-
-
-def ready_to_push(repo_id: str, *, private: bool | None = None) -> None:
-    """Asked before hours of computing: the dataset repository is there, made if it was not, and the
-    token that is signed in may write to it.
-
-    Raises:
-        StoreError: The Hub cannot be reached, or refuses.
-    """
-    api = HfApi()
-    try:
-        with hub_errors(repo_id):
-            made = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True)
-            if "write" in inspect.signature(api.auth_check).parameters:  # newer clients ask
-                api.auth_check(made.repo_id, repo_type="dataset", write=True)
-    except StoreError as error:
-        raise StoreError(
-            f"Nothing was computed, because the result could not be pushed to {error}; check the "
-            "name, the token (HF_TOKEN) and the network, and start it again."
-        ) from error
 
 
 def commit_files(

@@ -21,8 +21,7 @@ from huggingface_hub import HfApi, get_token
 from ctxmix_hf.cli import main
 from ctxmix_hf.cli.parser import build_parser
 from ctxmix_hf.errors import CtxmixError
-from ctxmix_hf.hub.publishing import ready_to_push
-from ctxmix_hf.hub.remote import hub_errors
+from ctxmix_hf.hub.answers import hub_errors, ready_to_push
 
 NAME, OUT = "papers", "papers"
 

@@ -11,7 +11,7 @@ from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import OptionError
 from ctxmix_hf.evaluation import evaluate
 from ctxmix_hf.evaluation.sharing import push_results
-from ctxmix_hf.hub.publishing import ready_to_push
+from ctxmix_hf.hub.answers import ready_to_push
 
 
 def run(args: Any, console: Console) -> None:
