@@ -1,13 +1,15 @@
 """The release checklist, as far as a script can tick it: `python scripts/release.py`, exit code 1 if a point is open.
 
-One version everywhere, a changelog section with its date, generated files up to date, no dead links, the schemas that
-stored files carry, a clean checkout; with `--build` also an sdist and a wheel whose name has the version.
+One version everywhere, a changelog section with its date, generated files up to date, no dead links, documentation
+that builds without a warning, the schemas that stored files carry, a clean checkout; with `--build` also an sdist and
+a wheel whose name has the version.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -77,17 +79,39 @@ def check_links(_: str) -> str:
 def check_schemas(_: str) -> str:
     """What files on people's disks carry: a change must be in the changelog under its number."""
     from ctxmix_hf.certifying import SCHEMA as CERTIFICATE
+    from ctxmix_hf.formats.reading import VERSION as JSON
     from ctxmix_hf.hub.manifest import SCHEMA as STORE
 
-    said = read("docs/hub.md") + read("docs/exports.md")
-    named = re.search(rf"schema\W+(version\W+)?{STORE}\b", said, flags=re.IGNORECASE)
-    print(f"     store schema {STORE}, certificate {CERTIFICATE}")
-    return "" if named else f"docs/hub.md does not name store schema {STORE}"
+    print(f"     store schema {STORE}, JSON schema {JSON}, certificate {CERTIFICATE}")
+    pages = {"docs/hub.md": ("store", STORE), "docs/exports.md": ("JSON", JSON)}
+    missing = [
+        f"{page} does not name {kind} schema {number}"
+        for page, (kind, number) in pages.items()
+        if not re.search(rf"schema\W+(version\W+)?{number}\b", read(page), flags=re.IGNORECASE)
+    ]
+    return "; ".join(missing)
+
+
+def check_docs(_: str) -> str:
+    """The site builds, and without a warning."""
+    if importlib.util.find_spec("mkdocs") is None:
+        return "mkdocs is not installed: pip install -e '.[docs]'"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+        env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    wrong = [line for line in done.stderr.splitlines() if re.match("WARNING|ERROR", line)]
+    failed = "; ".join(wrong) or " ".join(done.stderr.split())[-300:]
+    return failed if done.returncode or wrong else ""
 
 
 def check_clean(_: str) -> str:
-    done = subprocess.run(["git", "status", "--short"], cwd=ROOT, capture_output=True, text=True)
-    return f"uncommitted: {' '.join(done.stdout.split()[1::2])}" if done.stdout else ""
+    command = ["git", "status", "--porcelain", "-z", "--no-renames"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return f"git does not say: {' '.join(done.stderr.split())}"
+    names = [line[3:] for line in done.stdout.split("\0") if line]
+    return f"uncommitted: {', '.join(names)}" if names else ""
 
 
 def check_build(version: str) -> str:
@@ -96,7 +120,10 @@ def check_build(version: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True)
         made = sorted(path.name for path in Path(folder).iterdir())
     wanted = [f"ctxmix_hf-{version}-py3-none-any.whl", f"ctxmix_hf-{version}.tar.gz"]
-    return "" if done.returncode == 0 and made == wanted else f"built {made}, wanted {wanted}"
+    if done.returncode == 0 and made == wanted:
+        return ""
+    why = f": {' '.join((done.stdout + done.stderr).split())[-300:]}" if done.returncode else ""
+    return f"built {made}, wanted {wanted}{why}"
 
 
 CHECKS: dict[str, Callable[[str], str]] = {
@@ -104,6 +131,7 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "changelog": check_changelog,
     "generated files": check_generated,
     "links": check_links,
+    "documentation": check_docs,
     "schemas": check_schemas,
     "clean checkout": check_clean,
 }

@@ -16,9 +16,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
@@ -229,6 +231,58 @@ def test_site_needs_nothing_from_elsewhere(site: Path) -> None:
             path.read_text(encoding="utf-8"),
         )
         assert not fetched, (path.name, fetched)
+
+
+class Page(HTMLParser):
+    """What a built page links to, and what in it can be linked to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = {"", "__top"}  # `#` and, in the theme, the top of the page
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value is not None:
+                self.links.append(value)
+            if name == "id" or (tag == "a" and name == "name"):
+                self.ids.add(value or "")
+
+
+def dead(folder: Path) -> list[str]:
+    """Relative links of a built site that lead to no file, or to no place in it."""
+    pages = {path: Page(path) for path in sorted(folder.rglob("*.html"))}
+    found = []
+    for path, page in pages.items():
+        start = folder if path.name == "404.html" else path.parent  # that one is shown anywhere
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            name = unquote(parts.path)
+            whole = folder / name.lstrip("/") if name.startswith("/") else start / name
+            to = Path(os.path.normpath(whole)) if name else path
+            to = to / "index.html" if to.is_dir() else to
+            if not to.is_file() or (to in pages and unquote(parts.fragment) not in pages[to].ids):
+                found.append(f"{path.relative_to(folder)}: {link}")
+    return found
+
+
+def test_no_link_of_the_site_is_dead(site: Path) -> None:
+    assert sum(len(Page(path).links) for path in site.rglob("*.html")) > 1000
+    assert dead(site) == []
+
+
+def test_a_dead_link_of_a_site_is_found(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "two.html").write_text('<p id="a b"><a href="../one.html#x">up</a>')
+    (tmp_path / "one.html").write_text(
+        '<a href="deep/two.html#a%20b"></a><a href="deep/two.html#b"></a><img src="gone.png">'
+        '<a href="#"></a><a href="https://example.org/gone"></a><a href="mailto:x@example.org"></a>'
+    )
+    lines = ["deep/two.html: ../one.html#x", "one.html: deep/two.html#b", "one.html: gone.png"]
+    assert dead(tmp_path) == lines
 
 
 def test_tables_are_filled_in(site: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -123,24 +124,49 @@ def test_readme_shows_five_ways_in() -> None:
     assert 'pip install ".[flow,plot]"' in text[:1000]
 
 
-def test_setup_says_what_it_does(tmp_path: Path) -> None:
-    """With a python3 and pip that do nothing: the steps are announced, and the second run is silent."""
+@pytest.fixture
+def setting_up(tmp_path: Path) -> Path:
+    """A folder with scripts/setup.sh, a python3 that only makes a pip, and a pip that only notes its words."""
     (tmp_path / "scripts").mkdir()
     for name in ("scripts/setup.sh", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"))
     fake = tmp_path / "bin" / "python3"
     fake.parent.mkdir()
+    pip = '#!/bin/sh\\necho "$@" >> asked.txt\\n'
     fake.write_text(
-        "#!/bin/sh\nmkdir -p .venv/bin\nprintf '#!/bin/sh\\n' > .venv/bin/pip\nchmod +x .venv/bin/pip\n"
+        f"#!/bin/sh\nmkdir -p .venv/bin\nprintf '{pip}' > .venv/bin/pip\nchmod +x .venv/bin/pip\n"
     )
     fake.chmod(0o755)
-    env = {"PATH": f"{fake.parent}:/usr/bin:/bin"}
+    return tmp_path
+
+
+def test_setup_says_what_it_does(setting_up: Path) -> None:
+    """The steps are announced, and the second run is silent."""
+    env = {"PATH": f"{setting_up / 'bin'}:/usr/bin:/bin"}
     runs = [
         subprocess.run(
-            ["bash", "scripts/setup.sh"], cwd=tmp_path, env=env, capture_output=True, text=True
+            ["bash", "scripts/setup.sh"], cwd=setting_up, env=env, capture_output=True, text=True
         )
         for _ in range(2)
     ]
     assert [done.returncode for done in runs] == [0, 0]
     assert [line[:3] for line in runs[0].stdout.splitlines()] == ["1/3", "2/3", "3/3", "rea"]
     assert runs[1].stdout == ""
+    asked = (setting_up / "asked.txt").read_text().splitlines()
+    assert len(asked) == 3 and all(" -q " in line for line in asked)
+
+
+def test_setup_shows_pips_progress_to_somebody_who_watches(setting_up: Path) -> None:
+    """On a terminal the long steps are not quiet: with -q pip draws no bar, whatever --progress-bar says."""
+    pty = pytest.importorskip("pty", reason="terminals are made this way on Unix only")
+    ours, theirs = pty.openpty()
+    env = {"PATH": f"{setting_up / 'bin'}:/usr/bin:/bin"}
+    with os.fdopen(ours, "rb"):
+        done = subprocess.run(
+            ["bash", "scripts/setup.sh"], cwd=setting_up, env=env, stdout=theirs, timeout=60
+        )
+        os.close(theirs)
+    assert done.returncode == 0
+    _, *long = (setting_up / "asked.txt").read_text().splitlines()
+    assert len(long) == 2 and "torch==" in long[0]
+    assert not any(re.search(r" -q|--quiet|--progress-bar off", line) for line in long)

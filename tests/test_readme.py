@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,23 @@ def test_set_up_commands_are_there() -> None:
     for command in ("scripts/explain.sh", "scripts/test.sh"):
         assert f"bash {command}" in README and (ROOT / command).exists()
     assert "scripts/test.sh" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_uv_knows_the_command_for_the_cpu_build(tmp_path: Path) -> None:
+    """Offline it finds no torch (exit code 1); an option or a backend it did not know would be 2."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("uv is not installed (extra test)")
+    (line,) = re.findall(r"`uv (pip install torch[^`]*)`", README)
+    where = ["--python", sys.executable, "--target", str(tmp_path / "target")]
+    done = subprocess.run(
+        [uv, *line.split(), "--offline", "--dry-run", "--cache-dir", str(tmp_path / "c"), *where],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1 and "torch" in done.stderr, done.stderr
 
 
 def test_pictures_exist() -> None:

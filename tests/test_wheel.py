@@ -26,6 +26,7 @@ from ctxmix_hf.addresses import PROJECT_URLS, REPOSITORY
 from ctxmix_hf.cli.parser import COMMANDS
 
 ROOT = Path(__file__).parents[1]
+PACKED = ("ctxmix_hf", "hub_cards", "tests", "scripts", ".ci", ".github")  # what tests read, too
 pytestmark = pytest.mark.xdist_group("wheel")
 
 
@@ -51,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.importorskip(package, reason="the test extra is not installed")
     source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in [
-        *files("ctxmix_hf", "hub_cards", "tests"),
+        *files(*PACKED),
         "pyproject.toml",
         "setup.py",
         "MANIFEST.in",
@@ -97,7 +98,7 @@ def test_wheel_and_sdist_hold_every_file(built: Path) -> None:
     assert held == wanted
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         packed = {name.partition("/")[2] for name in sdist.getnames()}
-    assert set(files("ctxmix_hf", "hub_cards", "tests")) <= packed
+    assert set(files(*PACKED)) <= packed
 
 
 def test_metadata_is_fit_for_the_package_index(built: Path) -> None:
@@ -105,6 +106,7 @@ def test_metadata_is_fit_for_the_package_index(built: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
         held = Parser().parsestr(wheel.read(name).decode())
+        commands = wheel.read(name.replace("METADATA", "entry_points.txt")).decode()
     urls = dict(line.split(", ", 1) for line in held.get_all("Project-URL", []))
     assert urls == PROJECT_URLS
     assert held["Description-Content-Type"] == "text/markdown"
@@ -116,6 +118,8 @@ def test_metadata_is_fit_for_the_package_index(built: Path) -> None:
     assert f"{REPOSITORY}/raw/main/docs/images/first_map.png" in pictures
     assert "Programming Language :: Python :: 3.13" in held.get_all("Classifier", [])
     assert "mcp" in held.get_all("Provides-Extra", [])
+    for command in ("ctxmix", "hf-ctxmix"):  # the second is what `hf ctxmix` looks for
+        assert f"\n{command} = ctxmix_hf.cli:main\n" in commands
 
 
 # ---- installed --------------------------------------------------------------------------------------------------
@@ -234,7 +238,9 @@ def test_no_command_is_forgotten() -> None:
 
 @pytest.mark.slow
 def test_help_of_every_command(installed: Installed) -> None:
-    assert "ctxmix" in installed.ctxmix("--version")
+    said = installed.ctxmix("--version")
+    assert said.startswith("ctxmix ")
+    assert installed.run(str(installed.folder / "bin" / "hf-ctxmix"), "--version").stdout == said
     for name, *_ in COMMANDS:
         assert "examples:" in installed.ctxmix(name, "--help")
 

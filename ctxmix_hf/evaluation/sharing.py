@@ -16,7 +16,7 @@ from ctxmix_hf import __version__
 from ctxmix_hf.addresses import REPOSITORY
 from ctxmix_hf.errors import MissingDependencyError, StoreError
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
-from ctxmix_hf.hub.remote import hub_errors
+from ctxmix_hf.hub.answers import hub_errors
 
 RESULTS = ".eval_results/ctxmix.yaml"
 

@@ -10,6 +10,7 @@ from huggingface_hub.hf_api import RepoFile
 
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub import cards, parquet, reading
+from ctxmix_hf.hub.answers import hub_errors
 from ctxmix_hf.hub.index import Index, load_index
 from ctxmix_hf.hub.layout import (
     CARD,
@@ -23,7 +24,7 @@ from ctxmix_hf.hub.layout import (
 from ctxmix_hf.hub.manifest import Manifest, load_manifest
 from ctxmix_hf.hub.measuring import measure
 from ctxmix_hf.hub.reading import FolderSource, Source
-from ctxmix_hf.hub.remote import HubSource, fetch_first, hub_errors
+from ctxmix_hf.hub.remote import HubSource, fetch_first
 
 if TYPE_CHECKING:
     from typing_extensions import Self

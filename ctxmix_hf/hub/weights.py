@@ -14,7 +14,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from safetensors import safe_open
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.remote import hub_errors
+from ctxmix_hf.hub.answers import hub_errors
 
 
 def weight_files(api: HfApi, repo: str, sha: str) -> list[Path]:

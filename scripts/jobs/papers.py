@@ -7,7 +7,7 @@
 uv run scripts/jobs/papers.py --paper globenc --classifier textattack/bert-base-uncased-SST-2 --repo me/papers
 hf jobs uv run --secrets HF_TOKEN scripts/jobs/papers.py -- --masked-lm bert-base-uncased --repo me/papers
 
-All options of `ctxmix papers` but --out; --repo says where the tables go, --dry-run computes nothing.
+All options of `ctxmix papers`; --repo says where the tables go, --dry-run computes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from huggingface_hub import HfApi, get_token
 
 from ctxmix_hf.cli import main
 from ctxmix_hf.cli.parser import build_parser
+from ctxmix_hf.errors import CtxmixError
+from ctxmix_hf.hub.answers import hub_errors, ready_to_push
 
 NAME, OUT = "papers", "papers"
 
@@ -34,21 +36,26 @@ def token(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--repo", help="dataset repository the tables are pushed to")
+    parser.add_argument("--out", default=OUT, help=f"folder the tables are kept in ({OUT})")
     parser.add_argument("--dry-run", action="store_true", help="check everything, compute nothing")
     args, rest = parser.parse_known_args()
-    words = ["papers", *rest, "--out", OUT]
+    words = ["papers", *rest, "--out", args.out]
     build_parser().parse_args(words)
     token(args)
     print("ctxmix", shlex.join(words), flush=True)
     if args.repo:
-        print("upload", OUT, "to", args.repo, flush=True)
-    if not args.dry_run:
-        code = main(words)
-        if code:
-            sys.exit(code)
+        print("upload", args.out, "to", args.repo, flush=True)
+    if args.dry_run:
+        sys.exit()
+    try:
         if args.repo:
-            api = HfApi()
-            api.create_repo(args.repo, repo_type="dataset", exist_ok=True)
-            api.upload_folder(repo_id=args.repo, folder_path=OUT, repo_type="dataset")
+            ready_to_push(args.repo)
+        code = main(words)
+        if args.repo and not code:
+            with hub_errors(args.repo):
+                HfApi().upload_folder(repo_id=args.repo, folder_path=args.out, repo_type="dataset")
+    except CtxmixError as error:
+        sys.exit(f"{NAME}: {error}")
+    sys.exit(code)

@@ -46,6 +46,7 @@ _ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/api/{kinds}/{name}", repos.repo_info),
     ("PUT", _REPO + "/settings", repos.settings),
     ("GET", _REPO + "/auth-check", repos.auth_check),
+    ("GET", _REPO + "/auth-check/write", repos.auth_check_write),
     ("GET", _REPO + "/revision/{revision}", repos.repo_info),
     ("GET", _REPO + "/tree/{revision}", repos.tree),
     ("GET", _REPO + "/tree/{revision}/{path:path}", repos.tree),

@@ -82,6 +82,12 @@ async def auth_check(hub: LoopbackHub, request: Request) -> Response:
     return JSONResponse({})
 
 
+async def auth_check_write(hub: LoopbackHub, request: Request) -> Response:
+    """Whether the asker may write to it."""
+    find_repo(hub, request, write=True)
+    return JSONResponse({})
+
+
 async def repo_info(hub: LoopbackHub, request: Request) -> Response:
     """A repository at a revision; `blobs` adds sizes and hashes to the list of files."""
     repo = find_repo(hub, request)

@@ -11,6 +11,7 @@ from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import OptionError
 from ctxmix_hf.evaluation import evaluate
 from ctxmix_hf.evaluation.sharing import push_results
+from ctxmix_hf.hub.answers import ready_to_push
 
 
 def run(args: Any, console: Console) -> None:
@@ -23,6 +24,8 @@ def run(args: Any, console: Console) -> None:
         raise OptionError(
             f"There is no Hub token, so nothing can be written to {args.to_hub}: run hf auth login, or set HF_TOKEN."
         )
+    if args.to_hub:
+        ready_to_push(args.to_hub, private=args.private)
     out = args.out or (None if console.as_json or args.to_hub else f"ctxmix-{args.suite}")
     found = evaluate(
         args.suite,
