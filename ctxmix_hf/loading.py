@@ -85,7 +85,7 @@ def _quantised(path: Any, keywords: dict[str, Any]) -> str | None:
     """The way a checkpoint says it was quantised, where it was."""
     try:
         config = transformers.AutoConfig.from_pretrained(path, **keywords)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ImportError):
         return None
     written = getattr(config, "quantization_config", None) or {}
     method = written.get("quant_method") if isinstance(written, dict) else written.quant_method
@@ -130,7 +130,7 @@ def _loader(path: Any, keywords: dict[str, Any], lm_head: bool) -> Any:
     """The Auto class of the head the model was saved with; without a known one, the bare encoder."""
     try:
         named = transformers.AutoConfig.from_pretrained(path, **keywords).architectures or []
-    except (OSError, ValueError):  # a pointer repository has no config
+    except (OSError, ValueError, ImportError):  # no config in a pointer repository, no timm here
         named = []
     head = next(
         (
