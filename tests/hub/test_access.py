@@ -169,6 +169,40 @@ def test_a_quantised_checkpoint_names_what_it_needs(
     assert said.endswith("Install it, or load the checkpoint that is not quantised.")
 
 
+def test_a_certificate_names_the_commit(
+    api: HfApi, repo_id: str, folder: Path, run_python: RunPython
+) -> None:
+    repo = put(api, repo_id, folder)
+    commit = api.model_info(repo).sha
+    made, held = run_python(f"""
+        import json
+        import ctxmix_hf as cm
+        made = cm.certify({repo!r}, revision="main")
+        with open("made.json", "w") as file:
+            json.dump(made, file)
+        print(made["model"]["revision"])
+        print(cm.check_certificate("made.json"))
+    """).splitlines()
+    assert made == commit and held == "[]"
+    model = BertForMaskedLM.from_pretrained(folder)
+    model.bert.encoder.layer[0].output.dense.bias.data += 1
+    model.save_pretrained(folder)
+    api.upload_folder(repo_id=repo, folder_path=folder)
+    check = """
+        import contextlib, io
+        from ctxmix_hf.cli import main
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(["certify", "--check", "made.json"])
+        print(code, said.getvalue().strip())
+    """
+    assert run_python(check).strip() == f"0 The certificate holds for {repo}."  # of that commit
+    away = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.parent / "empty")}
+    assert run_python(check, away).strip() == (
+        f"2 ctxmix: Could not load the model {repo!r}: the Hub cannot be reached, and it is not in the local cache."
+    )
+
+
 TIMM = {
     "timm_wrapper": {"model_type": "timm_wrapper", "architectures": ["TimmWrapperModel"]},
     "timm_backbone": {"model_type": "timm_backbone", "architectures": ["TimmBackbone"]},
