@@ -7,16 +7,24 @@ from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.tokens import MASKS
 
 
-def row_of(made: ContextMixingMap, target: str | None) -> Attribution:
+def place_of(made: ContextMixingMap, target: str | None) -> int | str | None:
     """A position, a piece or a word; the masked word where nothing is named."""
     if target is None:
-        masked = next((i for i, piece in enumerate(made.tokens[0].pieces) if piece in MASKS), None)
-        return made.attribution(masked)
-    if target.lstrip("-").isdigit() and target not in made.tokens[0].shown():
-        return made.attribution(int(target))
-    in_pieces = target not in ("mean_pool", "embedding") and len(made.position(target)) > 1
+        return next((i for i, piece in enumerate(made.tokens[0].pieces) if piece in MASKS), None)
+    position = target.lstrip("-").isdigit() and target not in made.tokens[0].shown()
+    return int(target) if position else target
+
+
+def row_of(made: ContextMixingMap, target: str | None) -> Attribution:
+    """The row of what `place_of` found."""
+    place = place_of(made, target)
+    in_pieces = (
+        isinstance(place, str)
+        and place not in ("mean_pool", "embedding")
+        and len(made.position(place)) > 1
+    )
     return (
-        made.words().attribution(target) if in_pieces else made.attribution(target)
+        made.words().attribution(place) if in_pieces else made.attribution(place)
     )  # a word is shown among words
 
 

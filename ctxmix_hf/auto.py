@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +11,8 @@ from packaging.version import Version
 from transformers import PreTrainedModel
 
 from ctxmix_hf.bundled import AGREEMENT, BUNDLED
-from ctxmix_hf.errors import UnknownNameError
+from ctxmix_hf.errors import UnknownNameError, UnsupportedModelError
+from ctxmix_hf.instrumentation.overrides import refusal_of
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.modeling import CONFIG_KEY, instrument
 from ctxmix_hf.recipes import methods_from_json
@@ -61,6 +63,11 @@ class _AutoContextMixing:
             model, info = cls.mirrors.from_pretrained(
                 path, *args, output_loading_info=True, **kwargs
             )
+        except ImportError as error:
+            refusal = _refusal(path, kwargs)  # no package that is missing would help
+            if refusal is None:
+                raise
+            raise UnsupportedModelError(refusal) from error
         except (OSError, ValueError):
             pointer = VIEWS.get("model.pointer")(
                 path, kwargs
@@ -84,6 +91,15 @@ class _AutoContextMixing:
     @classmethod
     def from_config(cls, config: Any, *, methods: Any = None, **kwargs: Any) -> PreTrainedModel:
         return instrument(cls.mirrors.from_config(config, **kwargs).eval(), methods=methods)  # type: ignore[no-any-return]
+
+
+def _refusal(path: Any, kwargs: dict[str, Any]) -> str | None:
+    """Why the family that config.json names cannot be decomposed: its class may need a package that is not here."""
+    try:
+        written, _ = transformers.PretrainedConfig.get_config_dict(path, **kwargs)
+    except (OSError, ValueError):
+        return None
+    return refusal_of(SimpleNamespace(**written))
 
 
 def _drawn(model: Any, info: dict[str, Any]) -> dict[str, int]:

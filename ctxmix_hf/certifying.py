@@ -8,7 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import transformers
@@ -19,7 +19,7 @@ from ctxmix_hf.auto import model_path
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.explaining import explain
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.session import instrumentation_of
+from ctxmix_hf.instrumentation.session import instrumentation_of, require_instrumentation
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.reading import call, read_batch, reads
 from ctxmix_hf.registry import DEFAULT_METHOD
@@ -29,6 +29,27 @@ SCHEMA = "ctxmix.certificate/1"
 LIMIT = 1e-4  # relative, in float32: what parts may be off by, and what padding may change
 WEIGHTS = (".safetensors", ".bin")
 Certificate = dict[str, Any]
+TEXT, MAPPING, WHOLE, YES_OR_NO = (str,), (dict,), (int,), (bool,)
+NUMBER = (int, float, type(None))
+# every field that is read again, and its types
+FIELDS: dict[str, tuple[type, ...]] = {
+    "sha256": TEXT,
+    "model": MAPPING,
+    "model.name": TEXT,
+    "model.revision": (str, type(None)),
+    "model.class": TEXT,
+    "model.dtype": TEXT,
+    "model.weights_sha256": TEXT,
+    "probes": (list,),
+    "exact": YES_OR_NO,
+    "layers": WHOLE,
+    "decomposed": WHOLE,
+    "reconstruction_error": NUMBER,
+    "ledger": MAPPING,
+    "ledger.gap": NUMBER,
+    "methods": MAPPING,
+    "cases": MAPPING,
+}
 
 
 @keeps_modes
@@ -46,7 +67,7 @@ def certify(
     Args:
         name: Hub id, folder, or a bundled model.
         texts: The sentences it is proved on; none: an example (noise for models that read images or sound).
-        revision: Branch, tag or commit of the model.
+        revision: Branch, tag or commit of the model; the certificate names the commit that was loaded.
         dtype: Load the model in this precision.
         device: Where it runs.
         trust_remote_code: Run the code that lies beside the model's weights.
@@ -74,7 +95,7 @@ def certify(
         raise InputError(f"Texts are for models that read text: {name} reads {kind}.")
     else:
         probes = [noise_for(model, name)]
-    weights = state_digest(model)
+    weights, commit = state_digest(model), _commit(name, model)
     found = [verify(model, probe, reader if kind == "text" else None) for probe in probes]
     errors = [
         error
@@ -91,7 +112,7 @@ def certify(
         "schema": SCHEMA,
         "model": {
             "name": name,
-            "revision": revision,
+            "revision": commit or revision,
             "class": type(model).__name__,
             "model_type": model.config.model_type,
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -188,9 +209,48 @@ def read_certificate(given: Mapping[str, Any] | str | Path) -> Certificate:
             raise InputError(f"Could not read a certificate from {where}: {error}.") from error
     if not isinstance(held, dict) or held.get("schema") != SCHEMA:
         raise InputError(f"{where} is not a certificate of this library (schema {SCHEMA}).")
-    if held.get("sha256") != _digest(held):
+    _check_fields(where, held)
+    try:
+        fits = held["sha256"] == _digest(held)
+    except (TypeError, ValueError):  # what JSON cannot hold was in no certificate
+        fits = False
+    if not fits:
         raise InputError(f"{where} was changed after it was made: its own digest does not fit.")
     return held
+
+
+def _check_fields(where: str, held: Certificate) -> None:
+    """Every field that `check_certificate` reads is there and of its type: a digest is easily made for any file."""
+    missing = object()
+    for path, types in FIELDS.items():
+        value: Any = held
+        for key in path.split("."):
+            value = value.get(key, missing)
+        if value is missing:
+            raise InputError(
+                f"{where} is not a whole certificate: it has no {path}, so make it again with ctxmix certify."
+            )
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            _refuse_field(where, path, value)
+    if not isinstance(getattr(torch, held["model"]["dtype"], None), torch.dtype):
+        _refuse_field(where, "model.dtype", held["model"]["dtype"])
+    if not held["probes"] or not all(isinstance(probe, str) for probe in held["probes"]):
+        _refuse_field(where, "probes", held["probes"])
+    for name, case in held["cases"].items():
+        if not isinstance(case, dict) or not isinstance(case.get("passed"), bool):
+            _refuse_field(where, f"cases.{name}", case)
+
+
+def _refuse_field(where: str, path: str, value: Any) -> NoReturn:
+    raise InputError(
+        f"{where} is not a whole certificate: its {path} cannot be {value!r:.60}, so make it again with ctxmix certify."
+    )
+
+
+def _commit(name: str, model: Any) -> str | None:
+    """The commit a model of the Hub was loaded from; none for a folder, or for a pointer to another repository."""
+    own = getattr(model.config, "_name_or_path", None) == name
+    return require_instrumentation(model).revision if own else None
 
 
 def versions() -> dict[str, str]:

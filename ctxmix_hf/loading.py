@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,7 +63,7 @@ def load(
     config = dict(keywords)
     if dtype:
         keywords[DTYPE] = getattr(torch, dtype)
-    try:
+    with in_words(name, **config):
         model = _loader(path, config, lm_head).from_pretrained(name, **keywords).to(device).eval()
         if not tokenizer:
             return model, None
@@ -70,6 +72,13 @@ def load(
         read = transformers.AutoTokenizer.from_pretrained(path, **config)
         require_instrumentation(model).tokenizer = read
         return model, read
+
+
+@contextmanager
+def in_words(name: str, *, trust_remote_code: bool = False, **keywords: Any) -> Iterator[None]:
+    """Whatever keeps a model from being loaded in this block is one sentence that says what to do."""
+    try:
+        yield
     except CtxmixError:
         raise
     except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
@@ -78,14 +87,15 @@ def load(
                 f"The model {name!r} brings code of its own, which runs only if you say so: read it, "
                 "then pass trust_remote_code=True (--trust-remote-code on the command line)."
             ) from error
-        raise InputError(_why_not(name, error, _quantised(path, config))) from error
+        keywords["trust_remote_code"] = trust_remote_code
+        raise InputError(_why_not(name, error, _quantised(model_path(name), keywords))) from error
 
 
 def _quantised(path: Any, keywords: dict[str, Any]) -> str | None:
     """The way a checkpoint says it was quantised, where it was."""
     try:
         config = transformers.AutoConfig.from_pretrained(path, **keywords)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ImportError):
         return None
     written = getattr(config, "quantization_config", None) or {}
     method = written.get("quant_method") if isinstance(written, dict) else written.quant_method
@@ -130,7 +140,7 @@ def _loader(path: Any, keywords: dict[str, Any], lm_head: bool) -> Any:
     """The Auto class of the head the model was saved with; without a known one, the bare encoder."""
     try:
         named = transformers.AutoConfig.from_pretrained(path, **keywords).architectures or []
-    except (OSError, ValueError):  # a pointer repository has no config
+    except (OSError, ValueError, ImportError):  # no config in a pointer repository, no timm here
         named = []
     head = next(
         (
@@ -197,7 +207,7 @@ def load_embedder(
     import sentence_transformers
 
     keywords: dict[str, Any] = {"model_kwargs": {DTYPE: getattr(torch, dtype)}} if dtype else {}
-    try:
+    with in_words(name, revision=revision, trust_remote_code=trust_remote_code):
         return getattr(sentence_transformers, kind)(
             str(model_path(name)),
             revision=revision,
@@ -205,8 +215,6 @@ def load_embedder(
             trust_remote_code=trust_remote_code,
             **keywords,
         ), {}
-    except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
-        raise InputError(_why_not(name, error, None)) from error
 
 
 def _sentence_kind(path: str) -> str | None:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import ctxmix_hf as cm
 from ctxmix_hf.auto import model_path
-from ctxmix_hf.certifying import _digest
+from ctxmix_hf.certifying import FIELDS, _digest
 from ctxmix_hf.cli import main
 from ctxmix_hf.errors import InputError
 
@@ -82,6 +82,60 @@ def test_what_is_no_certificate_is_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match="certificate"):
         cm.check_certificate(path)
+
+
+def damaged(made: dict[str, Any], path: str, *value: Any) -> dict[str, Any]:
+    """A copy without this field, or with another value in it, whose digest fits all the same."""
+    copy = json.loads(json.dumps(made))
+    *outer, last = path.split(".")
+    inner = copy
+    for key in outer:
+        inner = inner[key]
+    del inner[last]
+    if value:
+        inner[last] = value[0]
+    if path != "sha256":
+        copy["sha256"] = _digest(copy)
+    return copy
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_a_certificate_without_a_field_is_refused(
+    made: dict[str, Any], path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "damaged.json"
+    file.write_text(json.dumps(damaged(made, path)))
+    assert main(["certify", "--check", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"ctxmix: {file} is not a whole certificate: it has no {path}, so make it again with ctxmix certify.\n"
+    )
+    with pytest.raises(InputError, match=f"its {path} cannot be"):
+        cm.check_certificate(damaged(made, path, {"x": [1]} if FIELDS[path] != (dict,) else 3))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("exact", 1),
+        ("layers", True),
+        ("layers", "6"),
+        ("reconstruction_error", "0"),
+        ("model.dtype", "float33"),
+        ("model.dtype", "nn"),
+        ("probes", []),
+        ("probes", [3]),
+        ("cases.rows are shares", None),
+        ("cases.rows are shares", {"passed": "yes"}),
+    ],
+)
+def test_a_field_of_another_kind_is_refused(made: dict[str, Any], path: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"This is not a whole certificate: its {path} cannot be"):
+        cm.check_certificate(damaged(made, path, value))
+
+
+def test_what_json_cannot_hold_is_refused(made: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="was changed after it was made"):
+        cm.check_certificate({**made, "note": {1, 2}})
 
 
 def test_an_edited_certificate_is_refused(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import sys
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -60,3 +65,14 @@ def test_every_range_has_a_tested_end() -> None:
     asked = set(re.findall(r'"([\w-]+)(?:\[[\w,]+\])?>=', runtime))
     assert asked and asked <= pinned, f"not pinned in constraints.txt: {sorted(asked - pinned)}"
     assert "tested with" in (ROOT / "docs" / "versions.md").read_text()
+
+
+def test_the_range_of_mcp_is_that_of_gradio() -> None:
+    """gradio[mcp] is not asked for (pyproject.toml says why), so its range is kept by hand."""
+    pytest.importorskip("gradio", reason="the demo extra is not installed")
+    theirs = [Requirement(line) for line in importlib.metadata.requires("gradio") or ()]
+    (wanted,) = [one.specifier for one in theirs if one.name == "mcp"]
+    ours = Requirement(re.findall(r'^mcp = \["([^"]+)"', EXTRAS, flags=re.MULTILINE)[0])
+    assert ours.name == "mcp"
+    bounds = lambda given: {(one.operator, Version(one.version)) for one in given}
+    assert bounds(ours.specifier) == bounds(wanted)

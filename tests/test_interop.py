@@ -5,7 +5,9 @@ The packages are the extra `interop` (and bertviz, inseq); what is not installed
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -98,6 +100,13 @@ def test_spacy_documents_and_spans(box: Any) -> None:
         made.attribution(spacy.blank("en")("Another text.")[0:1])
     with pytest.raises(InputError, match="empty"):
         cm.explain(model, spacy.blank("en")(""), "alti", tokenizer=tokenizer)
+
+
+def test_frames_without_pandas_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ctxmix_hf.frames", raising=False)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependencyError, match=r"needs pandas.*ctxmix-hf\[data\]"):
+        importlib.import_module("ctxmix_hf.frames")
 
 
 def test_a_pandas_frame_explains_its_texts(box: Any) -> None:
@@ -207,8 +216,6 @@ def test_inseq_holds_the_map(made: Any) -> None:
 def test_a_missing_package_is_named(
     package: str, call: Any, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -28,21 +28,22 @@ INSTRUCTIONS = (
 class LocalDesk:
     """Models of this machine or the Hub, the last few kept; views are HTML files in a folder."""
 
-    def __init__(self, views: str | Path | None = None) -> None:
+    def __init__(self, views: str | Path | None = None, trusted: Sequence[str] = ()) -> None:
         self._folder = Path(views) if views is not None else None
         self._models: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self._written = 0
+        self._trusted = frozenset(trusted)  # models whose own code the user lets run
 
     def model(self, name: str) -> tuple[Any, Any]:
-        return self._kept("model", name, loading.load)  # type: ignore[no-any-return]
+        return self._kept("model", name, loading.load, name)  # type: ignore[no-any-return]
 
     def embedder(self, name: str) -> tuple[Any, dict[str, Any]]:
-        return self._kept("embedder", name, lambda name: loading.load_embedder(name or None))  # type: ignore[no-any-return]
+        return self._kept("embedder", name, loading.load_embedder, name or None)  # type: ignore[no-any-return]
 
-    def _kept(self, kind: str, name: str, load: Callable[[str], Any]) -> Any:
+    def _kept(self, kind: str, name: str, load: Callable[..., Any], asked: str | None) -> Any:
         key = (kind, name)
         if key not in self._models:
-            self._models[key] = load(name)
+            self._models[key] = load(asked, trust_remote_code=name in self._trusted)
         self._models.move_to_end(key)
         while len(self._models) > KEPT:
             self._models.popitem(last=False)
@@ -54,7 +55,7 @@ class LocalDesk:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._written += 1
         path = self._folder / f"{self._written:03d}-{tool}.html"
-        result.to_html(path)
+        result.to_html(path, **({"pin": asked["pin"]} if asked.get("pin") else {}))
         return path.resolve().as_uri()
 
 
@@ -112,9 +113,9 @@ def build(tools: Tools) -> Any:
     return server
 
 
-def serve(views: str | Path | None = None) -> None:
+def serve(views: str | Path | None = None, trusted: Sequence[str] = ()) -> None:
     """Answer on stdin and stdout until the client closes them."""
-    server = build(Tools(LocalDesk(views)))
+    server = build(Tools(LocalDesk(views, trusted)))
     import anyio
     from mcp.server.stdio import stdio_server
 

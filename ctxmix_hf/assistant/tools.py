@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, Protocol, get_type_hints
 
 from ctxmix_hf.accounting import ledger
-from ctxmix_hf.asked import class_of, row_of
+from ctxmix_hf.asked import class_of, place_of, row_of
 from ctxmix_hf.attribution import ATTRIBUTIONS
 from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.errors import InputError, InputTypeError, OptionError, UnknownNameError
@@ -95,7 +95,9 @@ class Tools:
             shares = ", ".join(f"{one['word']} {one['score']:.0%}" for one in strongest[:3])
             at = f"layer {row.meta.get('layer', 'last')}"
             finding = f"{row.target} is made most of {shares} ({method}, {at}, from the input)."
-            link = self.desk.link("explain", made, asked)
+            view = {"layer": "" if layer == -1 else str(row.meta["layer"])}
+            view["pin"] = _pin(made, target)
+            link = self.desk.link("explain", made, {**asked, **view})
         return _answer(finding, link, **asked, target=row.target, top=strongest, **_doubts(row))
 
     def ledger(
@@ -128,7 +130,9 @@ class Tools:
         words = made.words()
         return _answer(
             f"{made.target}: {made.finding()}.",
-            self.desk.link("ledger", made, {"model": model, "text": text}),
+            self.desk.link(
+                "ledger", made, {"model": model, "text": text, "word": predicted, "foil": foil}
+            ),
             model=model,
             text=text,
             target=made.target,
@@ -186,7 +190,7 @@ class Tools:
         shown = best if len(best) <= 60 else f"{best[:57]}..."
         return _answer(
             f"{shown!r} comes first of {len(made)} with {rows[0]['score']:+.3f}.",
-            self.desk.link("rank", made, {"model": model, "query": query}),
+            self.desk.link("rank", made, {"model": model, "query": query, "documents": documents}),
             model=model or AGREEMENT.name,
             query=query,
             documents=rows,
@@ -227,7 +231,9 @@ class Tools:
             return _answer(
                 f"From the first sentence to the second, the sources of {about} change most by "
                 f"{_plus_minus(changes)} ({methods[0]}).",
-                self.desk.link("compare", gap, {**asked, "other_text": other_text}),
+                self.desk.link(
+                    "compare", gap, {**asked, "method": methods[0], "other_text": other_text}
+                ),
                 **asked,
                 other_text=other_text,
                 method=methods[0],
@@ -243,11 +249,16 @@ class Tools:
         ]
         known = [pair for pair in pairs if pair["spearman"] is not None]
         least = min(known, key=lambda pair: pair["spearman"], default=None)
+        link = None
+        if least is not None:  # the two of which the finding speaks
+            a, b = least["a"], least["b"]
+            two = {**asked, "method": a, "other_method": b}
+            link = self.desk.link("compare", made[b].difference(made[a]), two)
         return _answer(
             "There is nothing to compare."
             if least is None
             else f"{least['a']} and {least['b']} agree least: Spearman {least['spearman']:.2f}.",
-            None,
+            link,
             **asked,
             target=next(iter(rows.values())).target,
             methods=[{"method": name, "top": _signed(row.top(top))} for name, row in rows.items()],
@@ -293,6 +304,14 @@ def _mask(made: ContextMixingMap) -> str | None:
     """The mask by its name where there is one of it: words are counted otherwise than tokens."""
     found = [piece for piece in made.tokens[0].pieces if piece in MASKS]
     return found[0] if len(found) == 1 else None
+
+
+def _pin(made: ContextMixingMap, target: str) -> str:
+    """The tokens of a target as the widget marks them; empty: as it begins, none: all of them."""
+    if not target:
+        return ""
+    places = made.position(place_of(made, target))
+    return "none" if len(places) == made.size else ".".join(map(str, places))
 
 
 def _masked(gap: Any) -> int:

@@ -50,6 +50,10 @@ def how_loaded(parser: ArgumentParser) -> None:
         help="load the model in this precision",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, mps (default: cpu)")
+    remote_code(parser)
+
+
+def remote_code(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
@@ -267,6 +271,7 @@ def evaluate(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="NAME", help="Hub id or folder (default: a bundled model)"
     )
+    remote_code(parser)
     parser.add_argument(
         "--data", metavar="DATA", help="Hub id or file (default: built-in sentences)"
     )
@@ -354,6 +359,7 @@ def papers(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="the masked LM or encoder before it was tuned, for figures that show both",
     )
+    remote_code(parser)
     parser.add_argument(
         "--data",
         action="append",
@@ -494,6 +500,14 @@ def mcp(parser: ArgumentParser) -> None:
         "--views",
         metavar="DIR",
         help="where the pictures of answers are written (default: a new temporary folder)",
+    )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run the code beside this model's weights when the assistant asks for it: only if you have read it; "
+        "may be given several times",
     )
 
 

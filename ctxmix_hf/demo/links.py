@@ -96,11 +96,15 @@ def _compare(asked: Mapping[str, str], page: Parts) -> Found:
 def _embeddings(asked: Mapping[str, str], page: Parts) -> Found:
     model, *_ = _asked(asked, page)
     texts = [asked.get(name, page[name].value) for name in ("a", "b")]
-    return {
+    found = {
         page["a"]: texts[0],
         page["b"]: texts[1],
         page["similarity"]: parts.similar(model, texts[0], texts[1]),
     }
+    if asked.get("documents"):
+        found[page["documents"]] = asked["documents"]
+        found[page["ranking"]] = parts.ranked(model, texts[0], asked["documents"])
+    return found
 
 
 def _image(asked: Mapping[str, str], page: Parts) -> Found:

@@ -295,6 +295,12 @@ def _similarity_tab(made: Parts) -> Parts:
         concurrency_id="model",
         js=parts.stamped("ranking", 3),
         **PRIVATE,
+    ).then(
+        None,
+        [a, documents],
+        None,
+        js="(a, documents) => window.ctxmixSpace.put({a, documents})",
+        **PRIVATE,
     )
     tab.select(
         parts.when("embeddings", parts.similar, 1),
@@ -304,7 +310,8 @@ def _similarity_tab(made: Parts) -> Parts:
         concurrency_id="model",
         **PRIVATE,
     )
-    return {"embeddings_tab": tab, "a": a, "b": b, "similarity": result}
+    found = {"a": a, "b": b, "similarity": result, "documents": documents, "ranking": ranking}
+    return {"embeddings_tab": tab, **found}
 
 
 def _compare_tab(made: Parts) -> Parts:

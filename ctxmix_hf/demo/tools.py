@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from urllib.parse import urlencode
 
 from ctxmix_hf.assistant.tools import NAMES, Tools, checked
-from ctxmix_hf.demo import api
+from ctxmix_hf.demo import api, handlers
 from ctxmix_hf.demo.limits import check_cost, check_text
 from ctxmix_hf.demo.shelf import BOX, SHELF
 from ctxmix_hf.errors import OptionError
@@ -21,6 +21,9 @@ DEFAULT = next(iter(BOX))
 TEXTS = ("text", "other_text", "a", "b", "query")
 DOCUMENTS = 32  # of one ranking
 SENTENCES = 20  # of one evaluation
+LONGEST = 8000  # characters of a link
+VERSION = {"v": "2"}  # of links: layers count from 1 (js/address.js)
+MODES = ("two methods", "two sentences")  # of the page's comparison
 _one_at_a_time = threading.Lock()
 
 
@@ -37,13 +40,57 @@ class PageDesk:
 
     def link(self, tool: str, result: Any, asked: Mapping[str, Any]) -> str | None:
         """What stands behind the page's address; None for what the page does not show."""
-        tabs = {"similarity": "embeddings", "compare": "compare"}
-        if tool not in ("explain", *tabs):
+        words = _VIEWS[tool](dict(asked)) if tool in _VIEWS else None
+        if words is None:
             return None
-        words = {"tab": tabs.get(tool, "map"), "model": asked.get("model") or DEFAULT, **asked}
-        if tool == "compare":
-            words["mode"] = "two sentences"
-        return "?" + urlencode({name: value for name, value in words.items() if value})
+        words["model"] = asked.get("model") or DEFAULT
+        link = "?" + urlencode({name: value for name, value in words.items() if value} | VERSION)
+        return link if len(link) <= LONGEST else None
+
+
+Words = dict[str, Any]
+
+
+def _has_map(*methods: str) -> bool:
+    return {method.partition("+")[0] for method in methods} <= set(handlers.map_methods())
+
+
+def _explained(asked: Words) -> Words | None:
+    if _has_map(asked["method"]):
+        return {"tab": "map", **asked}
+    if asked["method"] not in handlers.SCORES:
+        return None
+    return {"tab": "why", "text": asked["text"]}  # the ledger, and these scores beside it
+
+
+def _accounted(asked: Words) -> Words | None:
+    if asked["word"].isdigit() or asked["foil"].isdigit():
+        return None  # the page takes words and labels, not their numbers
+    return {"tab": "why", **asked}
+
+
+def _ranked(asked: Words) -> Words | None:
+    lines, texts = "\n".join(asked["documents"]), asked["documents"]
+    if lines.splitlines() != texts or not all(text.strip() for text in texts):
+        return None  # the page takes a document per line
+    if not 2 <= len(texts) <= handlers.MOST_DOCUMENTS:
+        return None
+    return {"tab": "embeddings", "a": asked["query"], "documents": lines}
+
+
+def _compared(asked: Words) -> Words | None:
+    if not _has_map(*(asked[name] for name in ("method", "other_method") if name in asked)):
+        return None
+    return {"tab": "compare", "mode": MODES["other_text" in asked], **asked}
+
+
+_VIEWS: dict[str, Callable[[Words], Words | None]] = {
+    "explain": _explained,
+    "ledger": _accounted,
+    "similarity": lambda asked: {"tab": "embeddings", **asked},
+    "rank": _ranked,
+    "compare": _compared,
+}
 
 
 TOOLS = Tools(PageDesk())

@@ -26,6 +26,7 @@ from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.evaluation.heldout import EVERY_SET, maybe_seen
 from ctxmix_hf.evaluation.samples import Sample
 from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
+from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import instrument
 from ctxmix_hf.reading import longest_input, vocabulary_id
 from ctxmix_hf.targets import first_shown
@@ -254,18 +255,26 @@ class Bench:
 
 
 def open_bench(
-    model: Any, tokenizer: Any, head: Head, default: str, heldout_only: bool | None = None
+    model: Any,
+    tokenizer: Any,
+    head: Head,
+    default: str,
+    heldout_only: bool | None = None,
+    trust_remote_code: bool = False,
 ) -> Bench:
     """Load or take over the model, and refuse early where its head is not the one needed."""
     if model is None or isinstance(model, str):
         name = model or default
         path = model_path(name)
-        if head != "any":
-            _check_architecture(path, head, name)
-        tokenizer = tokenizer or AutoTokenizer.from_pretrained(path)
-        model = LOADERS[head if head != "any" else _own_head(path)].from_pretrained(
-            name, tokenizer=tokenizer
-        )
+        trust = {"trust_remote_code": trust_remote_code}
+        with in_words(name, **trust):
+            named = architectures(name, **trust)
+            if head != "any":
+                _check_architecture(named, head, name)
+            tokenizer = tokenizer or AutoTokenizer.from_pretrained(path, **trust)
+            model = LOADERS[head if head != "any" else _own_head(named)].from_pretrained(
+                name, tokenizer=tokenizer, **trust
+            )
     else:
         name = str(base_model(model).config._name_or_path or type(base_model(model)).__name__)
         owner = instrumentation_of(model)
@@ -304,14 +313,18 @@ def _heldout(name: str) -> str | None:
     return str(json.loads(path.read_text(encoding="utf-8")).get("sets", "five"))
 
 
-def _own_head(path: Any) -> Head:
+def architectures(name: str, trust_remote_code: bool) -> list[str]:
+    """The classes a model was saved with, as its config.json names them."""
+    config = AutoConfig.from_pretrained(model_path(name), trust_remote_code=trust_remote_code)
+    return list(config.architectures or [])
+
+
+def _own_head(named: list[str]) -> Head:
     """Where no head is needed, the one the model was saved with: nothing is loaded in vain or made up."""
-    named = AutoConfig.from_pretrained(path).architectures or []
     return next((head for head, kind in HEAD_CLASS.items() if any(kind in a for a in named)), "any")
 
 
-def _check_architecture(path: Any, head: Head, name: str) -> None:
-    named = AutoConfig.from_pretrained(path).architectures or []
+def _check_architecture(named: list[str], head: Head, name: str) -> None:
     if named and not any(
         HEAD_CLASS[head] in a or (head == "masked_lm" and "ForPreTraining" in a) for a in named
     ):

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 from torch import nn
-from transformers import AutoConfig
 
-from ctxmix_hf.auto import model_path
 from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import OptionError, UnknownNameError
-from ctxmix_hf.evaluation.bench import Bench, Head, open_bench
+from ctxmix_hf.evaluation.bench import Bench, Head, architectures, open_bench
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context
 from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import Fitting
@@ -23,6 +21,7 @@ from ctxmix_hf.evaluation.scores import Asked
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
+from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
@@ -103,6 +102,7 @@ def evaluate(
     of: str = "prob",
     fitting: Fitting | None = None,
     pos_tags: Callable[[list[str]], Sequence[str]] | None = None,
+    trust_remote_code: bool = False,
 ) -> EvaluationReport | EvaluationTable:
     """Evidence for and against the methods: `print(evaluate("agreement"))` runs offline on the bundled model.
 
@@ -127,13 +127,14 @@ def evaluate(
     of         "prob" or "logit" of that class, or of the masked word against its foil
     fitting    how the maps of identifiability are learned: `ctxmix_hf.evaluation.Fitting(...)`, or its `PAPER`
     pos_tags   for "mixing_pos": a function from a list of words to their parts of speech (or a column `pos_tags`)
+    trust_remote_code  run the code that lies beside the model's weights: only if you have read it
     """  # noqa: E501
     asked = Asked(answer, of)
     names = _names(suite)
     if limit is not None and limit < 1:
         raise OptionError(f"limit={limit} must be at least 1.")
     models = list(model) if isinstance(model, tuple | list) else [model]
-    head = _head(suite, names, models[0])
+    head = _head(suite, names, models[0], trust_remote_code)
     samples = read_data(data if data is not None else _default_data(suite, head), columns)
     samples = tagged(samples, pos_tags)
     built_in = data is None or (isinstance(data, str) and data in BUILT_IN)
@@ -156,6 +157,7 @@ def evaluate(
             pictures,
             asked,
             fitting or Fitting(),
+            trust_remote_code,
         )
     finally:
         for stranger in strangers:  # a model that came without instrumentation goes without
@@ -179,11 +181,22 @@ def _evaluate(
     pictures: bool,
     asked: Asked,
     fitting: Fitting,
+    trust_remote_code: bool,
 ) -> EvaluationReport | EvaluationTable:
     contexts = [
         replace(
             open_context(
-                m, tokenizer, head, samples, built_in, methods, limit, seed, resume, progress
+                m,
+                tokenizer,
+                head,
+                samples,
+                built_in,
+                methods,
+                limit,
+                seed,
+                resume,
+                progress,
+                trust_remote_code,
             ),
             asked=asked,
             fitting=fitting,
@@ -210,7 +223,7 @@ def _names(suite: str) -> list[str]:
     return [suite]
 
 
-def _head(suite: str, names: list[str], model: Any) -> Head:
+def _head(suite: str, names: list[str], model: Any, trust_remote_code: bool) -> Head:
     """The head a suite needs; an evaluation that works with both takes the model's own."""
     fixed: dict[str, Head] = {"agreement": "masked_lm", "sentiment": "classifier"}
     if suite in fixed:
@@ -220,7 +233,8 @@ def _head(suite: str, names: list[str], model: Any) -> Head:
     if model is None or suite.startswith("cue_alignment") or suite == "pronouns":
         return "classifier" if suite == "plausibility" else "masked_lm"
     if isinstance(model, str):
-        kinds = AutoConfig.from_pretrained(model_path(model)).architectures or []
+        with in_words(model, trust_remote_code=trust_remote_code):
+            kinds = architectures(model, trust_remote_code)
     else:
         kinds = [type(base_model(model)).__name__]
     return (
@@ -245,11 +259,17 @@ def open_context(
     seed: int,
     resume: Any,
     progress: Any,
+    trust_remote_code: bool = False,
 ) -> Context:
     """A model on samples: opened, sentences made ready, at most `limit` of them drawn with the seed."""
     default = SENTIMENT.name if head == "classifier" else AGREEMENT.name
     bench: Bench = open_bench(
-        model, tokenizer, head, default, heldout_only=False if built_in else None
+        model,
+        tokenizer,
+        head,
+        default,
+        heldout_only=False if built_in else None,
+        trust_remote_code=trust_remote_code,
     )
     ready, skipped = bench.prepare(samples.kept)
     reasons = Samples(

@@ -127,3 +127,12 @@ REFUSED: dict[str, Refusal] = {
         lambda config: getattr(config, "attention_type", "") == "block_sparse",
     ),
 }
+
+
+def refusal_of(config: Any) -> str | None:
+    """Why models of this configuration cannot be decomposed, in a sentence; None: nothing is known against them."""
+    kind = getattr(config, "model_type", None)
+    reason = REFUSED.get(str(kind))
+    if reason is None or not reason.applies(config):
+        return None
+    return f"{kind} cannot be decomposed: {reason.text}"

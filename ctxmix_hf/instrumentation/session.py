@@ -24,7 +24,7 @@ from ctxmix_hf.errors import (
     UnsupportedModelError,
 )
 from ctxmix_hf.instrumentation.awake import ACTIVE
-from ctxmix_hf.instrumentation.overrides import REFUSED, Span, span_of
+from ctxmix_hf.instrumentation.overrides import Span, refusal_of, span_of
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.tokens import Tokens, numbered, read_tokens
 
@@ -393,9 +393,9 @@ def class_tokens(root: nn.Module | None) -> tuple[str, ...]:
 
 def check_family(base: PreTrainedModel, declared: bool = False) -> None:
     """Families whose attention is known not to be a softmax over the whole sequence are refused before any change."""
-    reason = REFUSED.get(base.config.model_type)
-    if reason is not None and reason.applies(base.config):
-        raise UnsupportedModelError(f"{base.config.model_type} cannot be decomposed: {reason.text}")
+    refusal = refusal_of(base.config)
+    if refusal is not None:
+        raise UnsupportedModelError(refusal)
     if not declared and span_of(base) is None and not _layer_candidates(encoder_of(base)):
         raise UnsupportedModelError(
             f"{base.config.model_type}: no list of layers was found in {type(base).__name__}. "

@@ -36,12 +36,16 @@ class Job:
     workers: int = 1
     threads: int = 1
     segments: str | None = None
+    trust_remote_code: bool = False
 
     def identity(self) -> dict[str, Any]:
         """Not the place of the data nor the number of workers; the model and the data are compared
         by their contents.
         """
-        left_out = ("dataset", "out", "model", "revision", "dtype", "engine", "workers", "device")
+        left_out = (
+            *("dataset", "out", "model", "revision", "dtype", "engine", "workers", "device"),
+            "trust_remote_code",
+        )
         options = {key: value for key, value in asdict(self).items() if key not in left_out}
         if self.segments is None:  # runs that began before there were segments go on
             del options["segments"]

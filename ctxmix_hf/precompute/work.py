@@ -41,6 +41,7 @@ def load_model(job: Job, device: str | None = None) -> tuple[Any, Any]:
         dtype=job.dtype,
         device=device or job.device,
         lm_head=False,
+        trust_remote_code=job.trust_remote_code,
     )
 
 

@@ -166,8 +166,11 @@ def test_a_missing_or_foreign_package_is_named(
         raise server.importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(server.importlib.metadata, "version", absent)
-    assert main(["mcp"]) == 2
-    assert "pip install 'ctxmix-hf[mcp]'" in capsys.readouterr().err
+    for command in (["mcp"], ["demo", "--mcp"]):
+        if command[0] == "demo":
+            pytest.importorskip("gradio", reason="the demo extra is not installed")
+        assert main(command) == 2
+        assert "pip install 'ctxmix-hf[mcp]'" in capsys.readouterr().err
     monkeypatch.setattr(server.importlib.metadata, "version", lambda name: "2.3.0")
     with pytest.raises(MissingDependencyError, match=r"needs mcp 1\.x, and 2\.3\.0 is installed"):
         server.require_mcp()

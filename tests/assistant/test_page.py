@@ -22,6 +22,10 @@ KEYS = "The keys to the cabinet [MASK] on the table."
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "explain": ("explain", {"text": KEYS, "method": "alti"}),
     "ledger": ("ledger", {"text": KEYS, "predicted": "are", "foil": "is"}),
+    "similarity": ("similarity", {"a": "The cat sleeps.", "b": "A dog sleeps here."}),
+    "rank": ("rank", {"query": "a cat", "documents": ["Dogs run.", "The cat sleeps.", "Rain."]}),
+    "compare": ("compare", {"text": KEYS, "methods": ["alti", "attention_rollout"]}),
+    "evaluate": ("evaluate", {"methods": ["alti"], "limit": 2}),
     "wrong type": ("explain", {"text": KEYS, "top": "many"}),
     "too long": ("explain", {"text": "word " * 1000}),
     "too many": ("rank", {"query": "a cat", "documents": ["a dog"] * 33}),
@@ -90,6 +94,18 @@ def test_answers_are_json_with_a_link_to_the_page(said: dict[str, Any]) -> None:
     assert asked["text"] == [KEYS] and asked["method"] == ["alti"]
     account = json.loads(said["ledger"].content[0].text)
     assert account["value"] == pytest.approx(3.225, abs=1e-2)
+    assert parse_qs(urlparse(account["view"]).query)["foil"] == ["is"]
+
+
+def test_the_other_tools_answer_too(said: dict[str, Any]) -> None:
+    read = {
+        name: json.loads(said[name].content[0].text)
+        for name in ("similarity", "rank", "compare", "evaluate")
+    }
+    assert read["similarity"]["top"][0]["a"] == "sleeps"
+    assert [row["place"] for row in read["rank"]["documents"]] == [1, 2, 3]
+    assert -1 <= read["compare"]["rank_correlation"][0]["spearman"] <= 1
+    assert [table["name"] for table in read["evaluate"]["tables"]] == ["faithfulness"]
 
 
 @pytest.mark.parametrize(

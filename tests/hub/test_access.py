@@ -10,20 +10,20 @@ import pytest
 import torch
 from huggingface_hub import HfApi
 from transformers import (
+    AutoBackbone,
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertModel,
-    Dinov2Backbone,
     Dinov2Config,
-    ResNetBackbone,
     ResNetConfig,
-    VitDetBackbone,
     VitDetConfig,
 )
 
 import ctxmix_hf as cm
+from ctxmix_hf import loading
 from ctxmix_hf.auto import model_path
+from ctxmix_hf.cli import main
 from ctxmix_hf.errors import UnsupportedModelError
 
 from .conftest import RunPython
@@ -169,6 +169,75 @@ def test_a_quantised_checkpoint_names_what_it_needs(
     assert said.endswith("Install it, or load the checkpoint that is not quantised.")
 
 
+def test_a_certificate_names_the_commit(
+    api: HfApi, repo_id: str, folder: Path, run_python: RunPython
+) -> None:
+    repo = put(api, repo_id, folder)
+    commit = api.model_info(repo).sha
+    made, held = run_python(f"""
+        import json
+        import ctxmix_hf as cm
+        made = cm.certify({repo!r}, revision="main")
+        with open("made.json", "w") as file:
+            json.dump(made, file)
+        print(made["model"]["revision"])
+        print(cm.check_certificate("made.json"))
+    """).splitlines()
+    assert made == commit and held == "[]"
+    model = BertForMaskedLM.from_pretrained(folder)
+    model.bert.encoder.layer[0].output.dense.bias.data += 1
+    model.save_pretrained(folder)
+    api.upload_folder(repo_id=repo, folder_path=folder)
+    check = """
+        import contextlib, io
+        from ctxmix_hf.cli import main
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = main(["certify", "--check", "made.json"])
+        print(code, said.getvalue().strip())
+    """
+    assert run_python(check).strip() == f"0 The certificate holds for {repo}."  # of that commit
+    away = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.parent / "empty")}
+    assert run_python(check, away).strip() == (
+        f"2 ctxmix: Could not load the model {repo!r}: the Hub cannot be reached, and it is not in the local cache."
+    )
+
+
+TIMM = {
+    "timm_wrapper": {"model_type": "timm_wrapper", "architectures": ["TimmWrapperModel"]},
+    "timm_backbone": {"model_type": "timm_backbone", "architectures": ["TimmBackbone"]},
+    "timm's own": {"architecture": "resnet18", "pretrained_cfg": {"tag": "a1"}},
+}
+
+
+@pytest.mark.parametrize("kind", TIMM)
+def test_a_model_of_timm_is_refused_before_timm_is_asked_for(
+    kind: str,
+    api: HfApi,
+    repo_id: str,
+    run_python: RunPython,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if importlib.util.find_spec("timm") is not None:
+        pytest.skip("timm is installed: this test is about a machine without it")
+    folder = tmp_path / "wrapped"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**TIMM[kind], "num_classes": 10}))
+    named = kind if "_" in kind else "timm_wrapper"
+    wanted = (
+        f"{named} cannot be decomposed: it wraps a model of timm, whose layers are not read: load the same "
+        "architecture with its own class of transformers (ViT, DeiT, BEiT, DINOv2, ...)."
+    )
+    (said,) = loaded(run_python, (put(api, repo_id, folder), ""))
+    assert said == f"UnsupportedModelError {wanted}"
+    with pytest.raises(UnsupportedModelError) as local:
+        loading.load(str(folder))
+    assert str(local.value) == wanted
+    assert main(["doctor", str(folder)]) == 2
+    assert capsys.readouterr().err == f"ctxmix: {wanted}\n"
+
+
 def test_timm_and_backbones_are_told_apart() -> None:
     """A wrapper of timm is refused in words; a backbone that is an encoder is explained as the encoder it is."""
 
@@ -185,21 +254,19 @@ def test_timm_and_backbones_are_told_apart() -> None:
         ):
             cm.instrument(model)
     pixels = torch.randn(1, 3, 16, 16)
-    dino = Dinov2Backbone(
+    dino = AutoBackbone.from_config(
         Dinov2Config(image_size=16, patch_size=8, out_features=["stage2"], **size)
     )
+    assert type(dino).__name__ == "Dinov2Backbone"
     made = cm.explain(cm.instrument(dino.eval()), pixels, "alti")
     assert made.depth == 2 and torch.allclose(made.input.sum(-1), torch.ones(1, 2, 5), atol=1e-5)
     assert cm.verify(dino, {"pixel_values": pixels}).exact
     for refused, words in (
-        (
-            ResNetBackbone(ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1])),
-            "no softmax attention",
-        ),
-        (VitDetBackbone(VitDetConfig(image_size=16, patch_size=8, **size)), "local windows"),
+        (ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1]), "no softmax attention"),
+        (VitDetConfig(image_size=16, patch_size=8, **size), "local windows"),
     ):
         with pytest.raises(UnsupportedModelError, match=words):
-            cm.instrument(refused)
+            cm.instrument(AutoBackbone.from_config(refused))
 
 
 def test_a_bitsandbytes_model_is_exact() -> None:

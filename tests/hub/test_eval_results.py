@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import socket
 from pathlib import Path
 
 import huggingface_hub
@@ -59,3 +60,24 @@ def test_without_a_token_nothing_is_computed(
     assert main(["evaluate", "--to-hub", repo_id]) == 2
     assert "There is no Hub token" in capsys.readouterr().err
     assert main(["evaluate", "--model-repo", repo_id]) == 2
+
+
+def test_a_hub_out_of_reach_is_one_sentence(repo_id: str, run_python: RunPython) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]  # nobody listens there
+        said = run_python(
+            f"""
+            import contextlib, io
+            from ctxmix_hf.cli import main
+            said = io.StringIO()
+            words = "evaluate --suite faithfulness --methods alti --limit 2 --json --to-hub {repo_id}"
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+                code = main(words.split())
+            print(code)
+            print(said.getvalue(), end="")
+            """,
+            {"HF_ENDPOINT": f"http://127.0.0.1:{port}"},
+        ).splitlines()
+    assert said[0] == "2" and said[1].startswith(f"ctxmix: {repo_id}: ") and len(said) == 2
+    assert "reach" in said[1] and "hf_" not in said[1]

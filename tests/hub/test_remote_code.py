@@ -91,6 +91,32 @@ USE = """
     print(m.depth, float((m.input.sum(-1) - 1).abs().max()))
     print(main(["doctor", "{repo}"]), main(["doctor", "{repo}", "--trust-remote-code", "--json"]))
 """
+COMMANDS = """
+    import contextlib, io
+    from ctxmix_hf.cli import main
+    from ctxmix_hf.assistant.server import LocalDesk
+    from ctxmix_hf.errors import InputError
+
+    evaluate = ["evaluate", "--suite", "mixing_own", "--model", "{repo}", "--limit", "2", "--methods", "alti"]
+    compare = ["compare", "The keys are here.", "--model", "{repo}", "--other-model", "{repo}"]
+    with open("rows.txt", "w") as file:
+        file.write("The keys are here.\\nA dog sleeps.\\n")
+    precompute = ["precompute", "--dataset", "rows.txt", "--model", "{repo}", "--out", "store"]
+    tune = ["tune", "--masked-lm", "{repo}", "--out", "tuned"]
+    flag = ["--trust-remote-code"]
+    for asked in (
+        evaluate, [*evaluate, *flag], compare, [*compare, *flag], precompute, [*precompute, *flag], tune
+    ):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            code = main([*asked, *(() if asked[0] in ("compare", "precompute", "tune") else ("--out", "out"))])
+        print(code, " ".join(said.getvalue().split()))
+    for trusted in ((), ("{repo}",)):
+        try:
+            print(type(LocalDesk(trusted=trusted).model("{repo}")[0]).__name__)
+        except InputError as error:
+            print(error)
+"""
 
 
 @pytest.fixture
@@ -141,3 +167,13 @@ def test_remote_code_runs_when_the_user_says_so(
     depth, off = lines[3].split()
     assert depth == "2" and float(off) < 1e-5
     assert lines[-1] == "2 0"
+    said = run_python(COMMANDS.format(repo=repo)).splitlines()
+    advice = "brings code of its own, which runs only if you say so: read it, then pass trust_remote_code=True"
+    for refused, done in zip(said[0:6:2], said[1:6:2], strict=True):
+        assert refused.startswith("2 ") and advice in refused
+        assert done.startswith("0")  # the advice
+    assert said[6] == (
+        f"2 ctxmix: The model {repo!r} brings code of its own, which tuning never runs: choose a model whose "
+        "class is one of transformers."
+    )
+    assert advice in said[7] and said[8] == "OddModel"

@@ -38,7 +38,12 @@ def run(args: Any, console: Console) -> None:
             **loading.named_reader(model, tokenizer),
         )
         if args.other_model:
-            model, tokenizer = loading.load(args.other_model, dtype=args.dtype, device=args.device)
+            model, tokenizer = loading.load(
+                args.other_model,
+                dtype=args.dtype,
+                device=args.device,
+                trust_remote_code=args.trust_remote_code,
+            )
         second = explain(
             model,
             texts[-1],

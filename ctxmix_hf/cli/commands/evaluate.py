@@ -38,6 +38,7 @@ def run(args: Any, console: Console) -> None:
         seed=args.seed,
         answer=args.answer,
         of=args.of,
+        trust_remote_code=args.trust_remote_code,
     )
     console.say(found.to_json() if console.as_json else str(found))
     if out:

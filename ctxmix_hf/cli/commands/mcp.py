@@ -14,4 +14,4 @@ def run(args: Any, console: Console) -> None:
     from ctxmix_hf import loading
 
     loading.quiet(args.debug)
-    serve(args.views)
+    serve(args.views, args.trust_remote_code)

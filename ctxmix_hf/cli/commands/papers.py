@@ -31,6 +31,7 @@ def run(args: Any, console: Console) -> None:
         limit=args.limit,
         seed=args.seed,
         fitting=PAPER if args.as_published else None,
+        trust_remote_code=args.trust_remote_code,
     )
     console.say(report.to_json() if console.as_json else str(report))
     for name, why in report.left_out.items():

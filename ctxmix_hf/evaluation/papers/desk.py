@@ -178,6 +178,7 @@ class Desk:
     progress: bool | None = None
     fitting: Fitting = QUICK
     pos_tags: Callable[[list[str]], Sequence[str]] | None = None
+    trust_remote_code: bool = False
     _samples: dict[str, Samples] = field(default_factory=dict, repr=False)
     _contexts: dict[Any, Context] = field(default_factory=dict, repr=False)
 
@@ -239,6 +240,7 @@ class Desk:
                 self.seed,
                 None if self.work is None else self.work / sheet.replace(" ", "_"),
                 self.progress,
+                self.trust_remote_code,
             )
             opened = replace(
                 opened, asked=made.asked, references=made.references, fitting=self.fitting

@@ -52,6 +52,7 @@ def reproduce(
     fitting: Fitting | None = None,
     pos_tags: Callable[[list[str]], Sequence[str]] | None = None,
     progress: bool | None = None,
+    trust_remote_code: bool = False,
 ) -> PapersReport:
     """The five papers' tables and figures, on any model, with the papers' numbers beside ours.
 
@@ -74,6 +75,7 @@ def reproduce(
         pos_tags: a function from a list of words to their parts of speech, for the figures that need them; rows may
             have a column `pos_tags` instead.
         progress: a bar with an estimate: True, False, or None where stderr is a terminal.
+        trust_remote_code: run the code that lies beside the models' weights: only if you have read it.
 
     Returns:
         The report; `print(report)` is the page.
@@ -107,6 +109,7 @@ def reproduce(
         progress,
         fitting or Fitting(),
         pos_tags,
+        trust_remote_code,
     )
     entries: list[Entry] = []
     left_out: dict[str, str] = {}

@@ -28,6 +28,7 @@ from ctxmix_hf.evaluation.papers.desk import rows_of
 from ctxmix_hf.evaluation.work import content_key, watched
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import base_model
+from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
 
 STATE, MOMENTS, MODEL, HELDOUT = "tuning.json", "moments.safetensors", "model", "heldout.json"
@@ -151,12 +152,21 @@ def _opened(model: Any) -> tuple[Any, Any, str]:
             tokenizer,
             str(given.config._name_or_path or type(given).__name__),
         )
-    path = model_path(str(model))
-    return (
-        AutoModelForMaskedLM.from_pretrained(path, dtype=torch.float32),
-        AutoTokenizer.from_pretrained(path),
-        str(model),
-    )
+    path, plain = model_path(str(model)), {"trust_remote_code": False}
+    with in_words(str(model)):
+        try:
+            return (
+                AutoModelForMaskedLM.from_pretrained(path, dtype=torch.float32, **plain),
+                AutoTokenizer.from_pretrained(path, **plain),
+                str(model),
+            )
+        except ValueError as error:
+            if "trust_remote_code" not in str(error):
+                raise
+            raise InputError(
+                f"The model {str(model)!r} brings code of its own, which tuning never runs: "
+                "choose a model whose class is one of transformers."
+            ) from error
 
 
 def _halves(
