@@ -164,11 +164,11 @@ def test_the_ledgers_rule_is_a_choice_that_a_link_keeps(visit: Any, box: Any) ->
     page.page.click("#why-rule input")
     page.page.get_by_role("option", name="through attention").click()
     wanted = cm.ledger(box[0], KEYS, rule="through", tokenizer=box[1])
-    page.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=40000)
+    page.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=90000)
     assert page.page.locator("#why text >> text=softmax remainder").count()
     page.page.wait_for_function("location.search.includes('rule=through')")
     again = visit("?" + page.page.url.split("?")[1], wait=False)
-    again.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=40000)
+    again.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=90000)
     assert again.page.input_value("#why-rule input") == "through attention"
 
 
