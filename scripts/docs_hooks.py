@@ -410,8 +410,10 @@ def ledger_evidence() -> str:
             lines = [
                 [f"`{n}`", *(column.get(n, "-") for column in columns.values())] for n in names
             ]
-            commit = next(iter(tables.values()))["commit"][:7]
-            parts.append(f"**{model}** (commit {commit})\n\n" + table(["method", *columns], lines))
+            made = dict.fromkeys(tables[name]["commit"][:7] for name in wanted if name in tables)
+            parts.append(
+                f"**{model}** (commit {', '.join(made)})\n\n" + table(["method", *columns], lines)
+            )
     return "\n\n".join(parts)
 
 
