@@ -610,14 +610,41 @@ def test_the_page_states_what_it_shows(masked: Any) -> None:
     assert html.count("<b>") == 1 and "Showing" in html and "biases" in html and "http" not in html
 
 
-def test_what_flows_out_of_a_token_is_what_was_counted_there(masked: Any) -> None:
-    from ctxmix_hf.viz.accounts import flows
+def test_what_flows_through_a_token_is_what_was_counted_there(masked: Any) -> None:
+    """In and out, from the input to the output, with what biases put in."""
+    from ctxmix_hf.viz.accounts import BIASES, OUTPUT, flows
 
     l = cm.ledger(masked, TEXT, class_index="are")
-    leaving = torch.zeros_like(l.layers[0, :-1])
-    for layer, source, _, value in flows(l):
-        leaving[layer, source] += value
-    assert torch.allclose(leaving, l.layers[0, :-1], atol=1e-10)
+    leaving, arriving = torch.zeros_like(l.layers[0]), torch.zeros_like(l.layers[0])
+    biases, out = torch.zeros_like(l.above[0]), 0.0
+    for layer, source, target, value in flows(l):
+        if source == BIASES:
+            biases[layer] += value
+        else:
+            leaving[layer, source] += value
+        if target == OUTPUT:
+            out += value
+        else:
+            arriving[layer + 1, target] += value
+    assert torch.allclose(leaving, l.layers[0], atol=1e-10)
+    assert torch.allclose(arriving[1:], l.layers[0, 1:], atol=1e-10)
+    assert out == pytest.approx(float(l.value[0]), abs=1e-10)
+    assert float(biases.sum()) == pytest.approx(float(l.bias[0]), abs=1e-10)
+    above = l.above[0] - torch.cat([l.above[0, 1:], l.above.new_zeros(1)])
+    assert torch.allclose(biases, above, atol=1e-10)  # of each layer, and of the head
+
+
+def test_the_figure_shows_what_the_page_shows(masked: Any) -> None:
+    l = cm.ledger(masked, TEXT, class_index="are")
+    figure = l.plot()
+    said = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"keys", "cabinet", "biases"} <= said  # the sentence
+    titles = [axes.get_title() for axes in figure.axes]
+    shown = next(title for title in titles if title.startswith("Showing"))
+    assert shown in cm.ledger(masked, TEXT, class_index="are").to_html()
+    assert "output" in [tick.get_text() for tick in figure.axes[3].get_yticklabels()]
+    without = cm.ledger(masked, TEXT, class_index="are", checkpoint=True).plot()
+    assert not any(axes.get_title().startswith("Showing") for axes in without.axes)
 
 
 # ---- bad input

@@ -218,99 +218,174 @@ def _under(labels: list[str], left: float, wide: float, y: float) -> str:
     )
 
 
-def flows(l: Ledger) -> list[tuple[int, int, int, float]]:
-    """`(layer from 0, source, target, contribution)`: attention between tokens by the edges, and
-    what stays in each token's own stream.
+BIASES, OUTPUT = -1, -2  # as source and as target of a link
 
-    What leaves a token of e^l is what the ledger counts there: `rows[l, j] = stays + sum of its edges to others`.
+
+def flows(l: Ledger) -> list[tuple[int, int, int, float]]:
+    """`(layer from 0, source, target, contribution)`, from the input to the output: attention between
+    tokens by the edges, what stays in each token's own stream, what biases put in (source `BIASES`),
+    and above the last layer what every token and the head's biases give to the output (target `OUTPUT`).
+
+    What leaves a token of e^l is what the ledger counts there, and so is what arrives:
+    `rows[l, j] = stays + sum of its edges to others`, `rows[l + 1, i] = stays + edges from others + biases`.
     """
     edges, rows = finite(l.edges[0]), finite(l.rows[0])
+    depth = edges.shape[0]
     found = []
-    for layer in range(edges.shape[0]):
+    for layer in range(depth):
         across = edges[layer].clone()
         across.fill_diagonal_(0)
         stays = rows[layer] - across.sum(dim=0)
+        biases = rows[layer + 1] - stays - across.sum(dim=1)
         found += [(layer, j, j, float(stays[j])) for j in range(len(stays))]
         found += [(layer, j, i, float(across[i, j])) for i, j in across.nonzero().tolist()]
-    return found
+        found += [(layer, BIASES, i, float(biases[i])) for i in range(len(biases))]
+    found += [(depth, j, OUTPUT, float(value)) for j, value in enumerate(rows[depth])]
+    return [*found, (depth, BIASES, OUTPUT, float(l.value[0]) - float(rows[depth].sum()))]
+
+
+def drawn_flows(l: Ledger) -> tuple[list[tuple[int, int, int, float]], str]:
+    """The largest links, and how much of everything they are."""
+    every = flows(l)
+    kept = sorted(every, key=lambda f: -abs(f[3]))[:LINKS]
+    share = sum(abs(f[3]) for f in kept) / (sum(abs(f[3]) for f in every) or 1.0)
+    said = f"Showing {share:.0%} of what flows to {float(l.value[0]):+.3g} ({len(kept)} of {len(every)} links)."
+    return sorted(kept, key=lambda f: abs(f[3])), said
 
 
 def _flow(l: Ledger) -> str:
     if l.edge_source is None:
         return ""
-    every, labels = flows(l), _labels(l)
-    kept = sorted(every, key=lambda f: -abs(f[3]))[:LINKS]
+    (kept, said), labels = drawn_flows(l), _labels(l)
     depth, top = l.rows.shape[1] - 1, max((abs(f[3]) for f in kept), default=0.0) or 1.0
-    share = sum(abs(f[3]) for f in kept) / (sum(abs(f[3]) for f in every) or 1.0)
-    left, wide = _columns(labels)
+    left, wide = _columns([*labels, "biases"])
     tall = 44
-    x, y = (lambda j: left + (j + 0.5) * wide), (lambda k: 10 + (depth - k) * tall)
+    count, names = len(labels), {BIASES: "biases", OUTPUT: "the output"} | dict(enumerate(labels))
+    column = {BIASES: count, OUTPUT: (count - 1) / 2}
+    x = lambda j: left + (column.get(j, j) + 0.5) * wide
+    y = lambda k: 10 + (depth + 1 - k) * tall
     paths = []
-    for layer, j, i, value in sorted(kept, key=lambda f: abs(f[3])):
-        what = f"stays in {labels[j]}" if i == j else f"{labels[j]} to {labels[i]}"
+    for layer, j, i, value in kept:
+        what = f"stays in {names[j]}" if i == j else f"{names[j]} to {names[i]}"
+        where = f"layer {layer + 1}, " if layer < depth else ""
         paths.append(
             f"<path fill='none' d='M{x(j):.1f} {y(layer)} C{x(j):.1f} {y(layer) - 18} "
             f"{x(i):.1f} {y(layer + 1) + 18} {x(i):.1f} {y(layer + 1)}' "
             f"stroke='{POSITIVE if value >= 0 else NEGATIVE}' stroke-opacity='.75' "
             f"stroke-width='{max(0.6, 9 * abs(value) / top):.1f}'>"
-            f"<title>layer {layer + 1}, {escape(what)}: {value:+.4g}</title></path>"
+            f"<title>{where}{escape(what)}: {value:+.4g}</title></path>"
         )
-    names = "".join(
-        f"<text x='{left - 6}' y='{y(k) + 4}' text-anchor='end'>{'input' if k == 0 else f'layer {k}'}</text>"
-        for k in range(depth + 1)
+    sides = ["input", *(f"layer {k}" for k in range(1, depth + 1)), "output"]
+    named = "".join(
+        f"<text x='{left - 6}' y='{y(k) + 4}' text-anchor='end'>{name}</text>"
+        for k, name in enumerate(sides)
     )
     dots = "".join(
         f"<circle cx='{x(j):.1f}' cy='{y(k)}' r='2' fill='currentColor' fill-opacity='.4'/>"
-        for j in range(len(labels))
         for k in range(depth + 1)
+        for j in (*range(count), BIASES)
     )
-    height = 20 + depth * tall
+    out = f"<circle cx='{x(OUTPUT):.1f}' cy='{y(depth + 1)}' r='4' fill='{NEUTRAL}'/>"
+    height = 20 + (depth + 1) * tall
     return (
         f"<h2>The flow of contributions, from the input (below) to the output</h2>"
         "<svg role='img' aria-label='flow of contributions' viewBox='0 0 "
-        f"{left + wide * len(labels) + 10:.0f} {height + 60}'>"
-        f"{''.join(paths)}{dots}{names}{_under(labels, left, wide, height)}</svg>"
-        f"<p>Showing {share:.0%} of what flows to {float(l.value[0]):+.3g} "
-        f"({len(kept)} of {len(every)} links). Blue adds, orange takes away.</p>"
+        f"{left + wide * (count + 1) + 10:.0f} {height + 60}'>"
+        f"{''.join(paths)}{dots}{out}{named}{_under([*labels, 'biases'], left, wide, height)}</svg>"
+        f"<p>{said} Blue adds, orange takes away; what leaves a point is what arrives there.</p>"
     )
 
 
 # ---- figure
 # -----------------------------------------------------------------------------------------------------------
 def plot_ledger(l: Ledger, example: int = 0, words: bool = True, top: int = SHOWN) -> Any:
-    """The waterfall and the layers by tokens."""
+    """The sentence, the waterfall, the layers by tokens, and the flow where the ledger has its edges."""
     one = l[example].words() if words else l[example]
-    bars, labels = steps(one, top), _labels(one)
-    figure, axes = new_figure(
-        8.0, 1.2 + 0.26 * (len(bars) + 1) + 0.24 * one.rows.shape[1] + 1.2, 2, 1
-    )
-    fall, heat = axes[0][0], axes[1][0]
+    bars, depth = steps(one, top), one.rows.shape[1]
+    chips = _lines_of_chips(one)
+    heights = [0.2 + 0.24 * len(chips), 0.5 + 0.26 * (len(bars) + 1), 1.2 + 0.24 * depth]
+    if one.edge_source is not None:
+        heights.append(1.2 + 0.42 * depth)
+    figure, axes = new_figure(8.0, sum(heights), len(heights), 1, heights=heights)
+    _draw_sentence(axes[0][0], one, chips)
+    _draw_waterfall(axes[1][0], one, bars)
+    shown = _draw_layers(axes[2][0], one)
+    figure.colorbar(shown, ax=axes[2][0], shrink=0.8)
+    if one.edge_source is not None:
+        _draw_flow(axes[3][0], one)
+    return figure
+
+
+def _lines_of_chips(l: Ledger, room: int = 64) -> list[list[tuple[str, float]]]:
+    """The sentence and its biases, as many to a line as fit."""
+    lines: list[list[tuple[str, float]]] = [[]]
+    used = 0
+    every = [*zip(_labels(l), finite(l.scores[0]).tolist(), strict=True)]
+    for label, value in [*every, ("biases", float(l.bias[0]))]:
+        name = drawable(label[:40])
+        if used and used + width_of(name) + 2 > room:
+            lines.append([])
+            used = 0
+        lines[-1].append((name, value))
+        used += width_of(name) + 2
+    return lines
+
+
+def _draw_sentence(axes: Any, l: Ledger, lines: list[list[tuple[str, float]]]) -> None:
+    top = max(abs(value) for line in lines for _, value in line) or 1.0
+    axes.set_axis_off()
+    axes.set_xlim(0, 66)
+    axes.set_ylim(len(lines), -1)
+    axes.set_title(drawable(headline(l)), fontsize=9)
+    for k, line in enumerate(lines):
+        at = 1.0
+        for n, (name, value) in enumerate(line):
+            colour = shade(0.5 + 0.5 * value / top, "signed")
+            bias = k == len(lines) - 1 and n == len(line) - 1
+            box = {
+                "facecolor": [c / 255 for c in colour],
+                "edgecolor": "0.5" if bias else "none",
+                "linestyle": "--" if bias else "-",
+                "linewidth": 0.7,
+                "boxstyle": "round,pad=0.18",
+            }
+            axes.text(
+                at,
+                k,
+                name,
+                color=[c / 255 for c in ink(colour)],
+                bbox=box,
+                fontsize=7.5,
+                fontfamily=fonts(),
+                va="center",
+            )
+            at += width_of(name) + 1.6
+
+
+def _draw_waterfall(axes: Any, l: Ledger, bars: list[tuple[str, float]]) -> None:
     at = 0.0
     for k, (_, value) in enumerate(bars):
-        fall.barh(k, value, left=at, color=POSITIVE if value >= 0 else NEGATIVE)
-        fall.text(max(at, at + value), k, f" {value:+.3g}", va="center", fontsize=7)
+        axes.barh(k, value, left=at, color=POSITIVE if value >= 0 else NEGATIVE)
+        axes.text(max(at, at + value), k, f" {value:+.3g}", va="center", fontsize=7)
         at += value
-    fall.barh(len(bars), float(one.value[0]), color=NEUTRAL)
-    fall.text(
-        max(0.0, float(one.value[0])),
-        len(bars),
-        f" {float(one.value[0]):+.3g}",
-        va="center",
-        fontsize=7,
-    )
-    fall.set_yticks(
+    total = float(l.value[0])
+    axes.barh(len(bars), total, color=NEUTRAL)
+    axes.text(max(0.0, total), len(bars), f" {total:+.3g}", va="center", fontsize=7)
+    axes.set_yticks(
         range(len(bars) + 1),
         [drawable(name[:40]) for name, _ in bars] + ["output"],
         fontsize=7.5,
         fontfamily=fonts(),
     )
-    fall.invert_yaxis()
-    fall.axvline(0.0, color="0.5", linewidth=0.8)
-    fall.margins(x=0.12)
-    fall.set_title(drawable(headline(one)), fontsize=9)
-    values: Tensor = finite(one.rows[0])
+    axes.invert_yaxis()
+    axes.axvline(0.0, color="0.5", linewidth=0.8)
+    axes.margins(x=0.12)
+
+
+def _draw_layers(axes: Any, l: Ledger) -> Any:
+    values: Tensor = finite(l.rows[0])
     size = float(values.abs().max()) or 1.0
-    shown = heat.imshow(
+    shown = axes.imshow(
         values.numpy(),
         aspect="auto",
         origin="lower",
@@ -319,11 +394,50 @@ def plot_ledger(l: Ledger, example: int = 0, words: bool = True, top: int = SHOW
         vmax=size,
         interpolation="nearest",
     )
-    heat.set_yticks(
+    axes.set_yticks(
         range(values.shape[0]),
         ["input", *(f"layer {k}" for k in range(1, values.shape[0]))],
         fontsize=7,
     )
-    label_axis(heat.xaxis, labels, 6.0, vertical=False)
-    figure.colorbar(shown, ax=heat, shrink=0.8)
-    return figure
+    label_axis(axes.xaxis, _labels(l), 6.0, vertical=False)
+    return shown
+
+
+def _draw_flow(axes: Any, l: Ledger) -> None:
+    (kept, said), labels = drawn_flows(l), [*_labels(l), "biases"]
+    depth, count = l.rows.shape[1] - 1, len(labels) - 1
+    top = max((abs(f[3]) for f in kept), default=0.0) or 1.0
+    place = {BIASES: float(count), OUTPUT: (count - 1) / 2}
+    for layer, j, i, value in kept:
+        begin, end = place.get(j, float(j)), place.get(i, float(i))
+        bend = [(begin, layer + 0.0), (begin, layer + 0.4), (end, layer + 0.6), (end, layer + 1.0)]
+        axes.plot(
+            *_curve(bend),
+            color=POSITIVE if value >= 0 else NEGATIVE,
+            alpha=0.75,
+            linewidth=max(0.4, 6 * abs(value) / top),
+            solid_capstyle="round",
+        )
+    axes.scatter([place[OUTPUT]], [depth + 1], s=18, color=NEUTRAL, zorder=3)
+    axes.set_xlim(-0.6, count + 0.6)
+    axes.set_yticks(
+        range(depth + 2),
+        ["input", *(f"layer {k}" for k in range(1, depth + 1)), "output"],
+        fontsize=7,
+    )
+    label_axis(axes.xaxis, labels, 6.0, vertical=False)
+    axes.set_title(drawable(said), fontsize=8)
+    for side in ("top", "right", "bottom", "left"):
+        axes.spines[side].set_visible(False)
+
+
+def _curve(points: list[tuple[float, float]], steps: int = 16) -> tuple[list[float], list[float]]:
+    """A Bézier curve of four points."""
+    weights = [
+        ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3)
+        for t in (k / steps for k in range(steps + 1))
+    ]
+    return tuple(  # type: ignore[return-value]
+        [sum(w * p[axis] for w, p in zip(row, points, strict=True)) for row in weights]
+        for axis in (0, 1)
+    )

@@ -94,9 +94,15 @@ def _notebook_figure() -> Any:
     return Figure
 
 
-def new_figure(width: float, height: float, rows: int = 1, cols: int = 1) -> tuple[Any, Any]:
+def new_figure(
+    width: float,
+    height: float,
+    rows: int = 1,
+    cols: int = 1,
+    heights: Sequence[float] | None = None,
+) -> tuple[Any, Any]:
     figure = _notebook_figure()(figsize=(width, height), layout="constrained", dpi=150)
-    return figure, figure.subplots(rows, cols, squeeze=False)
+    return figure, figure.subplots(rows, cols, squeeze=False, height_ratios=heights)
 
 
 def label_axis(axis: Any, labels: Sequence[str], inches: float, vertical: bool) -> None:
