@@ -122,11 +122,15 @@ class Door:
         LISTENERS.told = True
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
+        if scope["type"] == "websocket":
+            if not known_host(headers.get("host", "")):
+                return await send({"type": "websocket.close", "code": 1008})
+            return await self.app(scope, receive, send)
         visitor = visitor_of((scope.get("client") or ("",))[0], headers.get("x-forwarded-for", ""))
         if not known_host(headers.get("host", "")):
             return await refuse(

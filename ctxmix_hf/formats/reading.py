@@ -193,6 +193,8 @@ def _similarity(header: dict[str, Any], held: Held, max_bytes: int) -> Similarit
         numbers["gap"] is None or _is_number(numbers["gap"])
     ):
         raise InputError("cosine or gap is no number.")
+    for name, value in numbers.items():
+        _require_finite(name, torch.tensor(float(value or 0)))
     sides = []
     for name in ("a", "b"):
         part = header.get(f"side_{name}")
@@ -201,6 +203,7 @@ def _similarity(header: dict[str, Any], held: Held, max_bytes: int) -> Similarit
         shape, read = held[f"scores_{name}"]
         own: Held = {"scores": ((1, *shape), lambda read=read: read().reshape(1, -1))}  # type: ignore[misc]
         sides.append(build(part, own, "ctxmix.attribution", max_bytes))
+        _require_finite(f"scores_{name}", sides[-1].scores)
     both = [str(header[f"side_{name}"]["dtype"]) for name in ("a", "b")]
     if both[0] != both[1]:
         raise InputError(f"its sides are in {both[0]} and {both[1]}, expected one precision.")
@@ -227,6 +230,7 @@ def _similarity(header: dict[str, Any], held: Held, max_bytes: int) -> Similarit
             for (name, shape), part in zip(shapes.items(), flat.split(lengths), strict=True)
         }
         pairs = Pairs(_values(held["pairs"], dtype), lines)
+        _require_finite("pairs", pairs.matrix, flat)
         expected = {BIAS_COLUMN: pairs.matrix.shape[:1], BIAS_ROW: pairs.matrix.shape[1:]}
         found = {name: lines[name].shape for name in expected if name in lines}
         if found and found != expected:
@@ -266,6 +270,9 @@ def _ledger(
             f"rows has shape {tuple(made['rows'].shape)} and components "
             f"{tuple(made['components'].shape)}, which do not fit."
         )
+    for name, values in made.items():
+        if isinstance(values, Tensor):
+            _require_finite(name, values)
     lines: dict[str, Tensor] = {}
     for kind in ("token_line", "line"):
         names, values = header.get(f"{kind}_names"), made[f"{kind}s"]
@@ -292,6 +299,13 @@ def _ledger(
         meta,
         text["method"],
     )
+
+
+def _require_finite(name: str, *values: Tensor) -> None:
+    if not all(bool(torch.isfinite(value).all()) for value in values):
+        raise InputError(
+            f"{name} holds numbers that are not finite, and such an account adds up to nothing."
+        )
 
 
 def _fit(name: str, shape: Shape, sizes: dict[str, int]) -> None:

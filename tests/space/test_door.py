@@ -130,6 +130,19 @@ def test_only_known_hosts_are_answered(made: Door, monkeypatch: pytest.MonkeyPat
     """A page elsewhere that points its own name to 127.0.0.1 cannot talk to the page of the person who opened it."""
     status, said, _ = through(made, b"x", headers={"host": "evil.example"})
     assert status == 421 and b"CTXMIX_DEMO_HOSTS" in said
+    for host, passed in (("evil.example", False), ("127.0.0.1:7860", True)):
+        said_to: list[Any] = []
+        reached: list[str] = []
+
+        async def inner(scope: Any, receive: Any, send: Any, reached: list[str] = reached) -> None:
+            reached.append(scope["type"])
+
+        async def send(message: Any, said_to: list[Any] = said_to) -> None:
+            said_to.append(message)
+
+        scope = {"type": "websocket", "headers": [(b"host", host.encode())], "path": "/"}
+        awaited(Door(inner)(scope, None, send))
+        assert bool(reached) == passed and bool(said_to) != passed
     assert all(map(known_host, ["localhost:7860", "127.0.0.1", "[::1]:7860"]))
     assert not any(map(known_host, ["evil.example", "192.168.0.7", "127.0.0.1.evil.example", ""]))
     monkeypatch.setenv(settings.HOST, "0.0.0.0")

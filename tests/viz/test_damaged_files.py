@@ -43,6 +43,14 @@ SWAPS: list[Any] = [
 
 def fits(made: Any) -> None:
     """What every part of the library may rely on."""
+    if isinstance(made, cm.Similarity):
+        fits(made.a)
+        fits(made.b)
+        if made.source is not None:
+            assert made.pairs.shape == (made.a.scores.shape[1], made.b.scores.shape[1])
+        made.to_json()
+        str(made)
+        return
     batch, size = made.mask.shape
     assert len(made.tokens) == batch and all(len(tokens) == size for tokens in made.tokens)
     for tokens in made.tokens:
@@ -50,6 +58,9 @@ def fits(made: Any) -> None:
             assert part is None or len(part) == size
     if isinstance(made, cm.Attribution):
         assert made.scores.shape == (batch, size)
+    elif isinstance(made, cm.Ledger):
+        assert made.scores.shape == (batch, size) and made.value.shape == (batch,)
+        assert all(line.shape in ((batch,), (batch, size)) for line in made.lines.values())
     else:
         depth = made.depth
         assert made.layers is None or made.layers.shape == (batch, depth, size, size)
@@ -155,18 +166,49 @@ def test_every_place_of_the_json_changed(full: Any) -> None:
             )
 
 
+@pytest.fixture(scope="module")
+def accounts(box: Any) -> dict[str, Any]:
+    model, tokenizer = box
+    return {
+        "ledger": cm.ledger(model, "keys [MASK]", tokenizer=tokenizer),
+        "similarity": cm.similarity(model, "keys", "old", pooling="mean", tokenizer=tokenizer),
+    }
+
+
+@pytest.mark.parametrize("kind", ["ledger", "similarity"])
+def test_every_place_of_an_account_changed(accounts: Any, kind: str) -> None:
+    whole = accounts[kind]
+    tree, read = json.loads(whole.to_json()), type(whole).from_json
+    tries = kept = 0
+    for path in places(tree):
+        for value in SWAPS:
+            text = json.dumps(with_change(tree, path, value))
+            tries, kept = tries + 1, kept + opens(lambda text=text: read(text))
+    assert tries > 800 and 0 < kept < tries / 2
+
+
+@pytest.mark.parametrize("kind", ["ledger", "similarity"])
+@pytest.mark.parametrize("suffix", [".json", ".npz", ".safetensors"])
+def test_flipped_bits_of_an_account(accounts: Any, tmp_path: Path, kind: str, suffix: str) -> None:
+    damage(accounts[kind], tmp_path, suffix, 80)
+
+
 @pytest.mark.parametrize("suffix", [".json", ".npz", ".safetensors"])
 def test_flipped_bits_and_cut_files(full: Any, tmp_path: Path, suffix: str) -> None:
-    data, draw = full.save(tmp_path / f"m{suffix}").read_bytes(), random.Random(1)
-    path = tmp_path / f"damaged{suffix}"
-    for _ in range(250):
+    damage(full, tmp_path, suffix, 250)
+
+
+def damage(made: Any, folder: Path, suffix: str, tries: int) -> None:
+    data, draw = made.save(folder / f"m{suffix}").read_bytes(), random.Random(1)
+    path = folder / f"damaged{suffix}"
+    for _ in range(tries):
         damaged = bytearray(data)
         for _ in range(draw.choice([1, 1, 4])):
             damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
         path.write_bytes(
             damaged[: draw.randrange(len(damaged))] if draw.random() < 0.3 else damaged
         )
-        opens(lambda: cm.ContextMixingMap.load(path))
+        opens(lambda: type(made).load(path))
 
 
 @pytest.mark.parametrize(
