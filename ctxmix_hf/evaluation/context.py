@@ -28,6 +28,21 @@ from ctxmix_hf.registry import Registry
 
 
 @dataclass(frozen=True)
+class EvaluationConfig:
+    """What is compared, on how many sentences, and how: everything of a run but its model and its data."""
+
+    methods: Any = None
+    limit: int | None = None
+    seed: int = 0
+    resume: str | Path | None = None
+    progress: bool | None = None
+    asked: Asked = USUAL
+    references: tuple[Any, ...] = REFERENCES
+    fitting: Fitting = QUICK
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
 class Context:
     """A bench, sentences made ready, what is compared, and how: shared by the evaluations of one run."""
 

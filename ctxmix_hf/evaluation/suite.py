@@ -13,7 +13,7 @@ from torch import nn
 from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Head, architectures, open_bench
-from ctxmix_hf.evaluation.context import EVALUATIONS, Context
+from ctxmix_hf.evaluation.context import EVALUATIONS, Context, EvaluationConfig
 from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import Fitting
 from ctxmix_hf.evaluation.pronouns import sentences
@@ -129,7 +129,16 @@ def evaluate(
     pos_tags   for "mixing_pos": a function from a list of words to their parts of speech (or a column `pos_tags`)
     trust_remote_code  run the code that lies beside the model's weights: only if you have read it
     """  # noqa: E501
-    asked = Asked(answer, of)
+    config = EvaluationConfig(
+        methods,
+        limit,
+        seed,
+        resume,
+        progress,
+        asked=Asked(answer, of),
+        fitting=fitting or Fitting(),
+        trust_remote_code=trust_remote_code,
+    )
     names = _names(suite)
     if limit is not None and limit < 1:
         raise OptionError(f"limit={limit} must be at least 1.")
@@ -140,73 +149,13 @@ def evaluate(
     built_in = data is None or (isinstance(data, str) and data in BUILT_IN)
     strangers = [m for m in models if isinstance(m, nn.Module) and instrumentation_of(m) is None]
     try:
-        return _evaluate(
-            suite,
-            names,
-            models,
-            tokenizer,
-            head,
-            samples,
-            built_in,
-            methods,
-            limit,
-            out,
-            resume,
-            seed,
-            progress,
-            pictures,
-            asked,
-            fitting or Fitting(),
-            trust_remote_code,
-        )
+        contexts = [open_context(m, tokenizer, head, samples, built_in, config) for m in models[:2]]
+        context = contexts[0] if len(contexts) == 1 else _paired(contexts[0], contexts[1])
+        chosen = _runnable(suite, names, context, samples)
+        made = tuple(_run(name, context) for name in names if name in chosen)
     finally:
         for stranger in strangers:  # a model that came without instrumentation goes without
             uninstrument(stranger)
-
-
-def _evaluate(
-    suite: str,
-    names: list[str],
-    models: list[Any],
-    tokenizer: Any,
-    head: Head,
-    samples: Samples,
-    built_in: bool,
-    methods: Any,
-    limit: int | None,
-    out: Any,
-    resume: Any,
-    seed: int,
-    progress: bool | None,
-    pictures: bool,
-    asked: Asked,
-    fitting: Fitting,
-    trust_remote_code: bool,
-) -> EvaluationReport | EvaluationTable:
-    contexts = [
-        replace(
-            open_context(
-                m,
-                tokenizer,
-                head,
-                samples,
-                built_in,
-                methods,
-                limit,
-                seed,
-                resume,
-                progress,
-                trust_remote_code,
-            ),
-            asked=asked,
-            fitting=fitting,
-        )
-        for m in models[:2]
-    ]
-    context = contexts[0] if len(contexts) == 1 else _paired(contexts[0], contexts[1])
-    made = tuple(
-        _run(name, context) for name in names if name in _runnable(suite, names, context, samples)
-    )
     report = EvaluationReport(suite, made)
     if out is not None:
         save_tables(made, out, pictures=pictures, report=report)
@@ -254,12 +203,7 @@ def open_context(
     head: Head,
     samples: Samples,
     built_in: bool,
-    methods: Any,
-    limit: int | None,
-    seed: int,
-    resume: Any,
-    progress: Any,
-    trust_remote_code: bool = False,
+    config: EvaluationConfig,
 ) -> Context:
     """A model on samples: opened, sentences made ready, at most `limit` of them drawn with the seed."""
     default = SENTIMENT.name if head == "classifier" else AGREEMENT.name
@@ -269,19 +213,31 @@ def open_context(
         head,
         default,
         heldout_only=False if built_in else None,
-        trust_remote_code=trust_remote_code,
+        trust_remote_code=config.trust_remote_code,
     )
     ready, skipped = bench.prepare(samples.kept)
     reasons = Samples(
         tuple(item.sample for item in ready), samples.skipped + skipped, samples.source
     )
     notes = (*reasons.notes(), *bench.unknown_words(ready))
+    limit, seed = config.limit, config.seed
     if limit is not None and limit < len(ready):
         notes = (*notes, f"{limit} of {len(ready)} usable sentences drawn at random (seed {seed}).")
         ready = [
             ready[i] for i in sorted(np.random.default_rng(seed).permutation(len(ready))[:limit])
         ]
-    return Context(bench, tuple(ready), notes, methods, seed, resume, progress)
+    return Context(
+        bench,
+        tuple(ready),
+        notes,
+        config.methods,
+        seed,
+        config.resume,
+        config.progress,
+        asked=config.asked,
+        references=config.references,
+        fitting=config.fitting,
+    )
 
 
 def _paired(first: Context, second: Context) -> Context:

@@ -12,7 +12,7 @@ from ctxmix_hf.attribution import IntegratedGradients
 from ctxmix_hf.attribution.ablation import BlankOut
 from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.errors import InputError, OptionError
-from ctxmix_hf.evaluation.context import Context
+from ctxmix_hf.evaluation.context import Context, EvaluationConfig
 from ctxmix_hf.evaluation.data import Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import QUICK, Fitting
 from ctxmix_hf.evaluation.papers.cues import blimp_rows
@@ -235,15 +235,17 @@ class Desk:
                 made.head or HEADS[made.role],  # type: ignore[arg-type]
                 self.samples(made.data),
                 built_in,
-                None if made.methods is None else list(made.methods),
-                limit,
-                self.seed,
-                None if self.work is None else self.work / sheet.replace(" ", "_"),
-                self.progress,
-                self.trust_remote_code,
-            )
-            opened = replace(
-                opened, asked=made.asked, references=made.references, fitting=self.fitting
+                EvaluationConfig(
+                    None if made.methods is None else list(made.methods),
+                    limit,
+                    self.seed,
+                    None if self.work is None else self.work / sheet.replace(" ", "_"),
+                    self.progress,
+                    made.asked,
+                    made.references,
+                    self.fitting,
+                    self.trust_remote_code,
+                ),
             )
             if made.asked.answer == "true":
                 opened = replace(
