@@ -124,8 +124,18 @@ def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, A
             search = gr.Textbox("", label="Search the text", elem_id="store-search", scale=2)
         message = parts.html("store-message")
         with gr.Row():
-            rows = gr.Dropdown([], label="Example", elem_id="store-example", scale=3, min_width=260)
-            method = gr.Dropdown([], label="Method", elem_id="store-method")
+            # custom values: what a search narrowed while an answer was on its way is no error
+            rows = gr.Dropdown(
+                [],
+                label="Example",
+                elem_id="store-example",
+                scale=3,
+                min_width=260,
+                allow_custom_value=True,
+            )
+            method = gr.Dropdown(
+                [], label="Method", elem_id="store-method", allow_custom_value=True
+            )
         widget = parts.heatmap("precomputed")
     asked = [repo, split, search, method, rows]
     listed = [split, rows, method, message, widget]
@@ -291,6 +301,6 @@ def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
         queue=False,
         **private,
     )
-    view = "(...fields) => [...fields.slice(0, -1), window.ctxmixSpace.view()]"
+    view = "(...fields) => [...window.ctxmixSpace.shown(fields.slice(0, -1)), window.ctxmixSpace.view()]"
     go.click(files, asked, [made, message], js=view, **private)
     return {"share_tab": tab}

@@ -439,8 +439,11 @@ def latest(slot: str, function: Callable[..., Any], *args: Any) -> Any:
 
 def cancel(slot: str) -> int:
     """Stop what this visitor's page computes for that part of it."""
-    _, keys = _visitor()
-    return GATE.replace(slot, keys) if GATE is not None else 0
+    from gradio.context import LocalContext
+
+    request = LocalContext.request.get(None)  # without an event of its own: this is not queued
+    session = None if request is None else request.session_hash
+    return GATE.replace(slot, (session,)) if GATE is not None and session else 0
 
 
 def _visitor() -> tuple[str, tuple[str, ...]]:

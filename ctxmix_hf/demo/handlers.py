@@ -277,14 +277,28 @@ def compared(
 ) -> tuple[Any, Any, Any]:
     """The same for three widgets: first, second, and second minus first; each side is (model, method, text)."""
     one, other, gap = compare(*first, *second, query["pair"])
+    names = ("model", "method", "text")
     sides = [
-        {**made.to_view(title=f"{n}: {method} · {model.rsplit('/', 1)[-1]}"), "query": query}
-        for made, n, (model, method, _) in ((one, "first", first), (other, "second", second))
+        {
+            **made.to_view(title=f"{n}: {side[1]} · {side[0].rsplit('/', 1)[-1]}"),
+            "query": query,
+            "shows": dict(zip(names, side, strict=True)),
+        }
+        for made, n, side in ((one, "first", first), (other, "second", second))
     ]
+    both = {
+        name: a if a == b else f"{b} − {a}" for name, a, b in zip(names, first, second, strict=True)
+    }
     return (
         sides[0],
         sides[1],
-        {**gap.to_view(), "title": "second − first", "pairs": gap.pairs, "query": query},
+        {
+            **gap.to_view(),
+            "title": "second − first",
+            "pairs": gap.pairs,
+            "query": query,
+            "shows": both,
+        },
     )
 
 

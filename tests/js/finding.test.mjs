@@ -51,6 +51,7 @@ test("which layers", () => {
   const span = { within: false, first: 1, last: 6 };
   assert.equal(reach({ ...span, layer: 6 }), "all six layers");
   assert.equal(reach({ ...span, layer: 3 }), "layers 1 to 3");
+  assert.equal(reach({ ...span, layer: 2, last: 2 }), "both layers");
   assert.equal(reach({ ...span, within: true, layer: 3 }), "within layer 3");
 });
 

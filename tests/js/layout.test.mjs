@@ -66,6 +66,8 @@ test("the head under the pointer", () => {
   const { x, y } = g.tiles[5];
   assert.deepEqual(cellAt(g, x + 2.5 * g.cw, y + 3.5 * g.ch), { head: 5, row: 3, col: 2 });
   assert.equal(cellAt(g, x + g.tile + 3, y), null);
+  const turned = seen(made("heads", 10, 800, { mirrored: true }), 800, 2000);
+  assert.deepEqual(cellAt(turned, x + 2.5 * g.cw, y + 3.5 * g.ch), { head: 5, row: 3, col: 7 });
 });
 
 test("text from right to left keeps its order", () => {

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -317,3 +318,22 @@ def test_a_newer_request_for_the_same_part_of_a_page_replaces_the_older() -> Non
     assert made.replace("main", ("page",)) == 1
     assert [task.gone() for task in (old, other, else_)] == [True, False, False]
     assert made.replace("", ("page",)) == made.replace("main", ()) == 0
+
+
+def test_stop_reaches_what_the_page_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The button is not queued, so its request has a session and no event."""
+    from gradio.context import LocalContext
+
+    made = Gate(0)
+    task = Task("somebody", ("page", "event"), slot="main")
+    made.running.append(task)
+    monkeypatch.setattr(gate, "GATE", made)
+    request = SimpleNamespace(
+        session_hash="page", client=SimpleNamespace(host="1.2.3.4"), headers={}
+    )
+    given = LocalContext.request.set(request)  # type: ignore[arg-type]
+    try:
+        assert gate.cancel("main") == 1 and task.replaced
+        assert gate.cancel("why") == 0
+    finally:
+        LocalContext.request.reset(given)

@@ -165,3 +165,68 @@ def test_the_same_answer_twice_keeps_what_was_chosen(visit: Any) -> None:
         const now = s.widgets.main; return [now.pins, now.s.layer]; }"""
     )
     assert chosen == [[1], 2]
+
+
+def test_each_side_of_a_comparison_says_what_it_shows(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Compare").click()
+    page.wait("w.p.pairs", "difference")
+    page.page.get_by_label("two models").check()
+    page.wait("w.p.query.mode === 'two models'", "difference")
+    shown = {
+        name: page.page.get_attribute(f"#map-{name} canvas", "data-model")
+        for name in ("first", "second", "difference")
+    }
+    first, second = shown["first"], shown["second"]
+    assert first == "ctxmix/agreement" and second == "ctxmix/sentiment"
+    assert shown["difference"] == f"{second} − {first}"
+    assert "sentiment" in page.js("w.fileName()", "second")
+
+
+def test_files_are_of_what_is_shown_not_of_what_is_being_typed(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.locator("textarea").first.fill(NEW)  # without Enter
+    fields = ["ctxmix/agreement", "alti", NEW, "", ""]
+    sent = page.page.evaluate("(fields) => window.ctxmixSpace.shown(fields)", fields)
+    assert sent == ["ctxmix/agreement", "alti", KEYS, "", ""]
+
+
+def test_late_scores_of_another_sentence_are_dropped(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    serial = page.page.evaluate("window.ctxmixSpace.ask('scores-panel')")
+    page.ask(NEW)
+    idle(page, NEW)
+    late = page.page.evaluate(
+        "(serial) => window.ctxmixSpace.requests.late('scores-panel', serial)", serial
+    )
+    again = page.page.evaluate(
+        "window.ctxmixSpace.requests.late('scores-panel', window.ctxmixSpace.ask('scores-panel'))"
+    )
+    assert late is True and again is False
+
+
+def test_the_tour_goes_to_the_map(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Why this output?").click()
+    page.page.wait_for_selector("#why svg[aria-label=waterfall]")
+    page.page.click("#tour-button")
+    page.page.wait_for_selector("#tour")
+    assert page.page.locator("#map-main canvas").is_visible()
+    page.page.keyboard.press("Escape")
+
+
+def test_a_narrowing_search_is_no_error(visit: Any, server: Server) -> None:
+    """Letter by letter, faster than the answers come."""
+    page = visit()
+    page.page.get_by_role("tab", name="Library").click()
+    page.wait("w.p.text", "precomputed")
+    for word in ("boys", "girls", "teacher"):
+        page.page.fill("#store-search textarea, #store-search input", "")
+        page.page.locator("#store-search textarea, #store-search input").press_sequentially(word)
+    page.page.wait_for_timeout(1500)
+    toasts = page.page.locator(".toast-body.error, .toast-wrap .error")
+    assert toasts.count() == 0, toasts.first.text_content()

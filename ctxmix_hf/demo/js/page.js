@@ -90,6 +90,12 @@ space.view = () => {
   return main ? JSON.stringify({ ...main.state(), pin: main.pins.join(".") }) : "{}";
 };
 
+/** What the map shows, in place of fields that may say something else by now. */
+space.shown = (fields) => {
+  const query = (widgets.main && widgets.main.p.query) || null;
+  return query ? ASKED.map((key, k) => query[key] ?? (k < 3 ? fields[k] : "")) : fields;
+};
+
 // ---- one state, one picture ----
 space.ask = (slot, ...fields) => {
   const asked = Object.fromEntries(ASKED.map((key, k) => [key, String(fields[k] || "").trim()]));
@@ -178,7 +184,11 @@ function click(e) {
     const stop = document.querySelector("#stop");
     if (stop) stop.click();
   }
-  if (at("#tour-button")) tour(widgets.main);
+  if (at("#tour-button")) {
+    const map = document.querySelector('#tabs [role="tab"]'); // the tour is on the map
+    if (map && map.getAttribute("aria-selected") !== "true") map.click();
+    tour(widgets.main);
+  }
 }
 
 function place(id, made, query) {
@@ -234,6 +244,7 @@ space.show = (host, name, payload) => {
 
 /** The scores and the agreement belonged to the text before. */
 function forget() {
+  requests.overtake("scores-panel");
   const old = document.querySelector("#scores-panel .ctxmix-host");
   if (old) old.textContent = "";
   space.put({ scores: "", agree: "" });

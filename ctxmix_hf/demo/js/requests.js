@@ -35,6 +35,12 @@ export class Requests {
     return false;
   }
 
+  /** What was asked for this slot belongs to another picture now: its answer, if it comes, is late. */
+  overtake(slot) {
+    this.serials[slot] = (this.serials[slot] || 0) + 1;
+    this.shown[slot] = this.serials[slot];
+  }
+
   answered() {
     this.wanted = null;
   }

@@ -219,7 +219,7 @@ function drawHeads(w, pen, g, ink) {
     for (const i of w.rows()) pen.frame(tile.x, tile.y + i * g.ch, g.tile, g.ch, ink.mark, 1.5);
     if (w.hover && w.hover.head === head) {
       pen.frame(
-        tile.x + w.hover.col * g.cw,
+        tile.x + column(g, w.hover.col) * g.cw,
         tile.y + w.hover.row * g.ch,
         g.cw,
         g.ch,

@@ -33,7 +33,9 @@ export function reach({ within, layer, first, last }) {
   if (within) return `within layer ${layer}`;
   if (layer === first) return first === last ? "its one layer" : `layer ${layer}`;
   return layer === last && first === 1
-    ? `all ${count(last)} layers`
+    ? last === 2
+      ? "both layers"
+      : `all ${count(last)} layers`
     : `layers ${first} to ${layer}`;
 }
 

@@ -34,7 +34,7 @@ export const pitch = (slope, size) => (1.1 * size) / Math.sin(slope);
  */
 export function plan({ view, n, depth, heads, widest, room, zoom = 1, image, mirrored = false }) {
   if (view === "image") return imagePlan(image, room);
-  if (view === "heads") return headsPlan(n, heads, room, zoom);
+  if (view === "heads") return { ...headsPlan(n, heads, room, zoom), mirrored };
   const wide = Math.min(120, Math.max(24, widest) + 8, Math.max(48, 0.3 * room));
   const left = view === "map" ? wide : 58;
   const steep = (room - left) / n < 17;
@@ -136,7 +136,11 @@ export function cellAt(g, x, y) {
     );
     if (head < 0) return null;
     const { x: left, y: up } = g.tiles[head];
-    return { head, row: Math.floor((py - up) / g.ch), col: Math.floor((px - left) / g.cw) };
+    return {
+      head,
+      row: Math.floor((py - up) / g.ch),
+      col: column(g, Math.floor((px - left) / g.cw)),
+    };
   }
   const row = Math.floor((py - g.y) / g.ch);
   const at = Math.floor((px - g.x) / g.cw);

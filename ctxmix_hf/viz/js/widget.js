@@ -277,7 +277,7 @@ export class Widget {
     this.colourSentence();
     this.paint();
     this.describe();
-    const asked = this.p.query || {};
+    const asked = this.p.shows || this.p.query || {}; // of two maps each shows its own
     Object.assign(this.canvas.dataset, {
       text: asked.text || this.p.text || "",
       model: asked.model || this.p.model || "",
