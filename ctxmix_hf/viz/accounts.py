@@ -261,8 +261,8 @@ def _flow(l: Ledger) -> str:
     left, wide = _columns([*labels, "biases"])
     tall = 44
     count, names = len(labels), {BIASES: "biases", OUTPUT: "the output"} | dict(enumerate(labels))
-    column = {BIASES: count, OUTPUT: (count - 1) / 2}
-    x = lambda j: left + (column.get(j, j) + 0.5) * wide
+    column: dict[int, float] = {BIASES: count, OUTPUT: (count - 1) / 2}
+    x = lambda j: left + (column.get(j, float(j)) + 0.5) * wide
     y = lambda k: 10 + (depth + 1 - k) * tall
     paths = []
     for layer, j, i, value in kept:
