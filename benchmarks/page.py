@@ -2,7 +2,7 @@
 
 Server up to page usable, Enter to the map of 20 tokens, a layer change at 60 tokens (goal: 50 ms median), and the
 first progress of the agreement matrix (goal: 300 ms). Written to benchmarks/results/page.json with the commit and
-the load of the machine; tests/space/test_times.py holds every later run to ten times these values.
+the load of the machine; tests/demo/test_times.py holds every later run to ten times these values.
 """
 
 from __future__ import annotations

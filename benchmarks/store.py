@@ -32,7 +32,7 @@ from safetensors.torch import save_file  # noqa: E402
 from ctxmix_hf import ContextMixingMap, MapStore  # noqa: E402
 from ctxmix_hf.hub.manifest import Manifest, method_entries  # noqa: E402
 from ctxmix_hf.recipes import resolve  # noqa: E402
-from ctxmix_hf.tokens import Tokens  # noqa: E402
+from ctxmix_hf.text.tokens import Tokens  # noqa: E402
 from tests.hub.loopback import LoopbackHub  # noqa: E402
 
 METHODS = ["alti", "attention", "norm_res", "value_zeroing"]

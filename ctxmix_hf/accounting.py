@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.attribution import Question, ask, real_positions
+from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.embedders import Embedder, instrumented, kind_of, prompts_of
 from ctxmix_hf.errors import InputError, InputTypeError, OptionError, UnknownNameError
 from ctxmix_hf.explaining import (
@@ -23,15 +24,16 @@ from ctxmix_hf.explaining import (
 from ctxmix_hf.heads import head_of, link_of
 from ctxmix_hf.instrumentation.account import STARTS, Brief, Drawn, draw_up
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.inputs import batch_sizes, check_call, padding_mask
 from ctxmix_hf.instrumentation.layout import HiddenLayout
 from ctxmix_hf.instrumentation.linear import GATES, RULES
-from ctxmix_hf.instrumentation.session import LayerStack, base_model, require_instrumentation
+from ctxmix_hf.instrumentation.session import LayerStack, require_instrumentation
 from ctxmix_hf.methods.base import check_choice
 from ctxmix_hf.pooling import MODES, pooled_vector, read_pooling
-from ctxmix_hf.reading import Batch, call, read_batch, vocabulary_id
 from ctxmix_hf.results.ledgers import Ledger
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.batch import TextBatch, vocabulary_id
+from ctxmix_hf.text.inputs import batch_sizes, check_call, padding_mask
+from ctxmix_hf.text.tokens import Tokens
+from ctxmix_hf.unwrapping import base_model
 
 BIASES = ("lines", "spread")
 READOUTS = (
@@ -272,7 +274,7 @@ def _origin(base: Any) -> dict[str, Any]:
     }
 
 
-def _stack(model: Any, batch: Batch) -> tuple[LayerStack, HiddenLayout]:
+def _stack(model: Any, batch: TextBatch) -> tuple[LayerStack, HiddenLayout]:
     """The layers, as the first recorded call of this model found them."""
     owner, base = require_instrumentation(model), base_model(model)
     if owner.stack is None:
@@ -283,7 +285,7 @@ def _stack(model: Any, batch: Batch) -> tuple[LayerStack, HiddenLayout]:
     return stack, HiddenLayout(batch_sizes(base, (), batch.tensors)[0], 0, stack.order)
 
 
-def _tokens(model: Any, batch: Batch, drawn: Drawn) -> list[Tokens]:
+def _tokens(model: Any, batch: TextBatch, drawn: Drawn) -> list[Tokens]:
     """Names of the tokens: the text's own, or what the record of such a call would say."""
     count, size = drawn.scores.shape
     if batch.tokens is not None and len(batch.tokens) == count and len(batch.tokens[0]) == size:
@@ -308,7 +310,7 @@ class _Reading:
     """What is read out of the model's output: decided while it runs, because only then the head is known."""
 
     base: Any
-    batch: Batch
+    batch: TextBatch
     mask: Tensor | None
     tokenizer: Any
     class_index: Any

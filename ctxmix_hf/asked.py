@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.tokens import MASKS
+from ctxmix_hf.text.tokens import MASKS
 
 
 def place_of(made: ContextMixingMap, target: str | None) -> int | str | None:

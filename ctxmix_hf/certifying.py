@@ -16,13 +16,14 @@ import transformers
 from ctxmix_hf import __version__, loading
 from ctxmix_hf.accounting import ledger
 from ctxmix_hf.auto import model_path
+from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.explaining import explain
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of, require_instrumentation
 from ctxmix_hf.modeling import instrument, uninstrument
-from ctxmix_hf.reading import call, read_batch, reads
 from ctxmix_hf.registry import DEFAULT_METHOD
+from ctxmix_hf.text.batch import reads
 from ctxmix_hf.verification import noise_for, verify
 
 SCHEMA = "ctxmix.certificate/1"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ctxmix_hf.calling import read_batch
 from ctxmix_hf.errors import (
     CtxmixWarning,
     InputError,
@@ -29,17 +30,12 @@ from ctxmix_hf.errors import (
 )
 from ctxmix_hf.instrumentation.account import Brief
 from ctxmix_hf.instrumentation.layout import HiddenLayout
-from ctxmix_hf.instrumentation.session import (
-    Instrumentation,
-    LayerStack,
-    base_model,
-    instrumentation_of,
-)
+from ctxmix_hf.instrumentation.session import Instrumentation, LayerStack, instrumentation_of
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.pooling import MODES, Pooling, pooled_vector, read_pooling, short_mode
-from ctxmix_hf.reading import read_batch
-from ctxmix_hf.targets import class_token
-from ctxmix_hf.tokens import Tokens, read_encoding, read_tokens
+from ctxmix_hf.text.targets import class_token
+from ctxmix_hf.text.tokens import Tokens, read_encoding, read_tokens
+from ctxmix_hf.unwrapping import base_model
 
 KINDS = {
     "SentenceTransformer": "dense",

@@ -21,6 +21,7 @@ from ctxmix_hf.attribution import (
     ask,
     real_positions,
 )
+from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.counting import state_index
 from ctxmix_hf.embedders import instrumented, kind_of, own_pooling
 from ctxmix_hf.errors import (
@@ -32,16 +33,17 @@ from ctxmix_hf.errors import (
 )
 from ctxmix_hf.heads import NEXT_WORD, head_of, link_of
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
+from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import Pooling, pooling_weights, read_pooling
-from ctxmix_hf.reading import Batch, call, read_batch, vocabulary_id
 from ctxmix_hf.recipes import Wanted, checked_top_k, map_names, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
-from ctxmix_hf.segments import Segments, check_segments
-from ctxmix_hf.targets import Target
-from ctxmix_hf.tokens import MASKS, Tokens
+from ctxmix_hf.text.batch import TextBatch, vocabulary_id
+from ctxmix_hf.text.segments import Segments, check_segments
+from ctxmix_hf.text.targets import Target
+from ctxmix_hf.text.tokens import MASKS, Tokens
+from ctxmix_hf.unwrapping import base_model
 
 CALL_OPTIONS = ("max_memory", "cache")
 
@@ -179,16 +181,13 @@ def _explained(
             rows.layers,
             rows.segments,
             rows.top_k,
-            lambda made, out: finished(made, batch.tokens, found, hidden(out)),
+            lambda made, out: pooled(made, found, hidden(out)),
         )
         out = call(model, batch, output_context_mixing=asked, **held)
         maps = {key: rows.taken(made) for key, made in out.context_mixing.items()}
     else:
         out = call(model, batch, output_context_mixing=asked, **held)
-        maps = {
-            key: finished(made, batch.tokens, found, hidden(out))
-            for key, made in out.context_mixing.items()
-        }
+        maps = {key: pooled(made, found, hidden(out)) for key, made in out.context_mixing.items()}
     return maps if several else next(iter(maps.values()))
 
 
@@ -221,18 +220,17 @@ def _check_options(model: Any, options: dict[str, Any]) -> None:
             )
 
 
-def finished(
-    made: Any, tokens: list[Tokens] | None, pooling: Pooling | None, hidden: Tensor | None = None
-) -> Any:
-    """The map with the names that only somebody who saw the text can give; of several towers, the one that read it."""
+def pooled(made: Any, pooling: Pooling | None, hidden: Tensor | None = None) -> Any:
+    """The map with the pooling its model's embedding is made by; of several towers, of each."""
     if isinstance(made, dict):
-        return {tower: finished(part, tokens, pooling) for tower, part in made.items()}
-    fits = tokens is not None and len(tokens) == len(made) and len(tokens[0]) == made.size
-    meta = made.meta if pooling is None else {**made.meta, "pooling": pooling.mode}
-    if pooling is not None and hidden is not None and hidden.shape[:2] == made.mask.shape:
+        return {tower: pooled(part, pooling) for tower, part in made.items()}
+    if pooling is None:
+        return made
+    meta = {**made.meta, "pooling": pooling.mode}
+    if hidden is not None and hidden.shape[:2] == made.mask.shape:
         weights = pooling_weights(pooling.mode, hidden.detach(), made.mask)
         meta = meta if weights is None else {**meta, "embedding_weights": weights.double().tolist()}
-    return replace(made, tokens=tokens if fits else made.tokens, meta=meta)
+    return replace(made, meta=meta)
 
 
 # ---- scores for a prediction
@@ -314,11 +312,7 @@ def attribute(
         "origin": record.origin,
         "part": record.origin.get("part"),
     }
-    tokens = (
-        batch.tokens
-        if batch.tokens is not None and len(batch.tokens[0]) == record.mask.shape[1]
-        else list(record.tokens)
-    )
+    tokens = list(record.tokens)
     return Attribution(
         scores, tokens, record.mask, name, _target_name(question, classes, tokens), meta
     )
@@ -359,7 +353,12 @@ def _logits(base: Any, out: Any, record: ModelRecord) -> Tensor:
 
 
 def _place(
-    base: Any, logits: Tensor, record: ModelRecord, batch: Batch, position: Any, mask_id: int | None
+    base: Any,
+    logits: Tensor,
+    record: ModelRecord,
+    batch: TextBatch,
+    position: Any,
+    mask_id: int | None,
 ) -> Tensor | None:
     """The row of per-token logits that is explained, `[B]`; None for heads with one answer per example."""
     if logits.dim() == 2:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
+from ctxmix_hf.calling import read_batch
 from ctxmix_hf.errors import InputError, UnsupportedModelError
 from ctxmix_hf.explaining import attribute, explain
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.session import base_model
-from ctxmix_hf.reading import read_batch, reads
 from ctxmix_hf.registry import DEFAULT_METHOD
+from ctxmix_hf.text.batch import reads
+from ctxmix_hf.unwrapping import base_model
 from ctxmix_hf.viz.signals import patch_grid
 
 

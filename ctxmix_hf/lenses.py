@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.errors import OptionError, UnsupportedMethodError
 from ctxmix_hf.explaining import _Classes, _logits, _one_record, _place, _warn_of_random
 from ctxmix_hf.heads import Link, link_of
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
-from ctxmix_hf.reading import call, read_batch
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.instrumentation.session import require_instrumentation
+from ctxmix_hf.text.tokens import Tokens
+from ctxmix_hf.unwrapping import base_model
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.embedders import KINDS
 from ctxmix_hf.errors import CtxmixError, CtxmixWarning, InputError, MissingDependencyError
 from ctxmix_hf.heads import LM_HEADS, head_of
-from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
+from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import MODES, model_files, read_pooling
-from ctxmix_hf.reading import load_processor, reads
+from ctxmix_hf.text.batch import load_processor, reads
+from ctxmix_hf.unwrapping import base_model
 
 
 def quiet(debug: bool = False) -> None:

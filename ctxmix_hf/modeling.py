@@ -15,12 +15,10 @@ from ctxmix_hf.instrumentation.requests import EagerCall, RecordedCall
 from ctxmix_hf.instrumentation.session import (
     Instrumentation,
     attach,
-    base_model,
     check_family,
     declared_layers,
     detach,
     instrumentation_of,
-    unwrapped,
 )
 from ctxmix_hf.recipes import (
     LayerMaps,
@@ -35,6 +33,7 @@ from ctxmix_hf.recipes import (
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import VIEWS
 from ctxmix_hf.sparse import LayerTops, sparse
+from ctxmix_hf.unwrapping import base_model, unwrapped
 
 CHECKED_FROM = 1024  # tokens: shorter maps fit anywhere
 ROWS = "attention_rollout, the norm family, globenc or alti"

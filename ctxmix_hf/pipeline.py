@@ -21,16 +21,17 @@ from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
 from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.explaining import attribute
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.inputs import with_decoder
-from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
+from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.modeling import instrument
 from ctxmix_hf.recipes import TargetRows, Wanted, resolve
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.segments import Segments, check_segments
 from ctxmix_hf.task import TASK, register
-from ctxmix_hf.tokens import read_encoding
+from ctxmix_hf.text.inputs import with_decoder
+from ctxmix_hf.text.segments import Segments, check_segments
+from ctxmix_hf.text.tokens import read_encoding
+from ctxmix_hf.unwrapping import base_model
 
 __all__ = ["TASK", "ContextMixingPipeline", "register"]
 _Pipeline: Any = Pipeline  # transformers leaves the types of its hooks open

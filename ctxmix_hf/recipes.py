@@ -27,9 +27,9 @@ from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import Registry
 from ctxmix_hf.results.attributions import Attribution, joined_units, unit_name
 from ctxmix_hf.results.maps import AGGREGATIONS, ContextMixingMap
-from ctxmix_hf.segments import Segments, check_segments
-from ctxmix_hf.targets import Target
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.segments import Segments, check_segments
+from ctxmix_hf.text.targets import Target
+from ctxmix_hf.text.tokens import Tokens
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ctxmix_hf.algebra.rows import BlockAttention, shifted_identity
 from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.pieces import AttentionInputs, Block, FeedForward, NormState, Parts, Replay, ValueMap
-from ctxmix_hf.tokens import Tokens, numbered
+from ctxmix_hf.text.tokens import Tokens, numbered
 
 __all__ = [
     "STAGES",
@@ -369,6 +369,8 @@ class ModelRecord(Sequence[LayerRecord]):
         default_factory=dict
     )  # model name, revision, layout: for maps and the Hub
     read_tokens: Callable[[ModelRecord], list[Tokens]] | None = field(default=None, repr=False)
+    # what the call was given with the tensors: names from the text itself, words included
+    given_tokens: list[Tokens] | None = field(default=None, repr=False)
 
     @overload
     def __getitem__(self, index: int) -> LayerRecord: ...
@@ -385,7 +387,9 @@ class ModelRecord(Sequence[LayerRecord]):
 
     @cached_property
     def tokens(self) -> list[Tokens]:
-        """The pieces of each example; numbers where no tokenizer is known."""
+        """The pieces of each example, as the text has them where the call knew it; else numbers."""
+        if self.given_tokens is not None:
+            return self.given_tokens
         if self.read_tokens is None:
             return [numbered(self.mask.shape[1]) for _ in range(len(self.mask))]
         return self.read_tokens(self)

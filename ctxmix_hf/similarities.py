@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.accounting import ledger
+from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.embedders import (
     Embedder,
     Text,
@@ -28,13 +29,11 @@ from ctxmix_hf.errors import (
     UnsupportedMethodError,
     UnsupportedModelError,
 )
-from ctxmix_hf.explaining import finished
 from ctxmix_hf.instrumentation.account import BALANCES, Brief, VectorAccount, drawn_dtype
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.layout import HiddenLayout
-from ctxmix_hf.instrumentation.session import LayerStack, base_model, instrumentation_of
+from ctxmix_hf.instrumentation.session import LayerStack, instrumentation_of
 from ctxmix_hf.pooling import pool
-from ctxmix_hf.reading import call, read_batch, read_images
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.results.matches import (
@@ -47,8 +46,10 @@ from ctxmix_hf.results.matches import (
     Ranking,
     Similarity,
 )
-from ctxmix_hf.targets import class_token
-from ctxmix_hf.tokens import read_encoding
+from ctxmix_hf.text.batch import read_images
+from ctxmix_hf.text.targets import class_token
+from ctxmix_hf.text.tokens import read_encoding
+from ctxmix_hf.unwrapping import base_model
 
 
 # ---- one pair of texts
@@ -363,7 +364,7 @@ def _by_map(
         )
         with _last_hidden(model) as seen:
             out = call(model, batch, output_context_mixing=[method])
-        made = finished(next(iter(out.context_mixing.values())), batch.tokens, None)
+        made = next(iter(out.context_mixing.values()))
         if known is not None and known.limit is not None and made.size > known.limit:
             raise InputError(
                 f"The text has {made.size} tokens, and this model reads the first {known.limit}: shorten the text."

@@ -29,7 +29,7 @@ from ctxmix_hf.recipes import (
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.targets import Target
+from ctxmix_hf.text.targets import Target
 
 
 class Tops(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.catalogue import list_methods
 from ctxmix_hf.errors import CtxmixError, InputError, UnsupportedMethodError
 from ctxmix_hf.instrumentation.account import any_readout
@@ -19,7 +20,6 @@ from ctxmix_hf.methods import METHODS
 from ctxmix_hf.methods.jacobian import has_closed_form
 from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.modeling import instrument, uninstrument
-from ctxmix_hf.reading import call, read_batch
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
 
 

@@ -39,7 +39,7 @@ import ctxmix_hf as cm  # noqa: E402
 from benchmarks.serving import Page, Refused, commit, serve  # noqa: E402
 from ctxmix_hf.demo import gate, settings, shelf  # noqa: E402
 from ctxmix_hf.demo.door import known_host  # noqa: E402
-from tests.space import overruns  # noqa: E402
+from tests.demo import overruns  # noqa: E402
 
 PAGE = ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- written by scripts/attacks.py -->", "<!-- end -->"

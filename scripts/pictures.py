@@ -1,6 +1,6 @@
 """Makes the pictures of README and docs from real runs of the bundled model: `python scripts/pictures.py`.
 
-The page's own picture is the one the browser tests took last (`pytest tests/space/test_page.py`), made smaller.
+The page's own picture is the one the browser tests took last (`pytest tests/demo/test_page.py`), made smaller.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def space() -> None:
 
     taken = ROOT / "tests" / "artifacts" / "main-1440-light.png"
     if not taken.exists():
-        print(f"{taken} is not there: run pytest tests/space/test_page.py first")
+        print(f"{taken} is not there: run pytest tests/demo/test_page.py first")
         return
     with Image.open(taken) as image:
         shown = image.convert("RGB")

@@ -11,4 +11,4 @@ if [ ! -f "$stamp" ]; then
   touch "$stamp"
 fi
 "$venv/bin/python" -m pytest -n 2 --dist loadgroup -m "not slow and not exhaustive and not network and not browser" \
-  tests/test_goldens.py tests/test_identities.py tests/test_operations.py tests/test_bad_input.py tests/contract/test_families.py "$@"
+  tests/test_goldens.py tests/test_identities.py tests/instrumentation/test_operations.py tests/test_bad_input.py tests/contract/test_families.py "$@"

@@ -23,7 +23,7 @@ from ctxmix_hf.errors import (
 )
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from tests import small
-from tests.test_towers import two_towers
+from tests.instrumentation.test_towers import two_towers
 
 st = pytest.importorskip("sentence_transformers", reason="the extra 'embeddings' is not installed")
 from sentence_transformers.base.modules import Dense, Transformer  # noqa: E402

@@ -30,10 +30,10 @@ from ctxmix_hf.errors import AlikeRowsWarning, InputError, OptionError
 from ctxmix_hf.instrumentation import requests
 from ctxmix_hf.instrumentation.fused import sdpa_probabilities
 from ctxmix_hf.recipes import TargetRows
-from ctxmix_hf.segments import paragraphs, segment_groups, sentences
-from ctxmix_hf.tokens import numbered
+from ctxmix_hf.text.segments import paragraphs, segment_groups, sentences
+from ctxmix_hf.text.tokens import numbered
 from tests import small
-from tests.test_towers import two_towers
+from tests.instrumentation.test_towers import two_towers
 
 LAYER_METHODS = [
     "attention",

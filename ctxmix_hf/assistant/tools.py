@@ -26,7 +26,7 @@ from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.results.matches import Similarity, content_pairs
 from ctxmix_hf.similarities import rank, similarity
-from ctxmix_hf.tokens import MASKS
+from ctxmix_hf.text.tokens import MASKS
 
 MOST = 50  # items of one list in an answer
 COMPARED = ["attention_rollout", "globenc", "alti", "value_zeroing"]

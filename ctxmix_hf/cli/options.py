@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 
 from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.registry import DEFAULT_METHOD
-from ctxmix_hf.segments import UNITS
+from ctxmix_hf.text.segments import UNITS
 
 FORMATS = ("text", "json", "html", "png", "svg")
 

@@ -9,7 +9,7 @@ from ctxmix_hf.demo import pairs
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import Held
 from ctxmix_hf.errors import InputError
-from ctxmix_hf.reading import longest_input
+from ctxmix_hf.text.inputs import longest_input
 
 
 def check_text(text: Any) -> str:
@@ -39,7 +39,7 @@ def passes(info: Any, tokens: int, width: int, depth: int) -> float:
         return 10.0 + tokens * width / 200
     if info.needs == "feed_forward":  # every part through the feed-forward
         return 3.0 + 2 * tokens
-    # measured on BERTs of width 256 and 768 with 48 and 226 tokens (tests/space/test_limits.py)
+    # measured on BERTs of width 256 and 768 with 48 and 226 tokens (tests/demo/test_limits.py)
     return {
         "attention": 1.5,
         "values": 2.0,

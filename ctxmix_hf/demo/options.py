@@ -8,7 +8,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.demo.limits import info_of
 from ctxmix_hf.errors import OptionError
 
-# what a text may be; every option that is one stands here (tests/space/test_options.py)
+# what a text may be; every option that is one stands here (tests/demo/test_options.py)
 CHOICES: dict[str, tuple[str, ...]] = {
     "distance": ("cosine", "euclidean", "spearman"),
     "through": ("norm1", "norm2"),

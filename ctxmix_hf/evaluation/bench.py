@@ -25,12 +25,14 @@ from ctxmix_hf.bundled import BUNDLED
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.evaluation.heldout import EVERY_SET, maybe_seen
 from ctxmix_hf.evaluation.samples import Sample
-from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
+from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import instrument
-from ctxmix_hf.reading import longest_input, vocabulary_id
-from ctxmix_hf.targets import first_shown
-from ctxmix_hf.tokens import NOTICEABLE, Tokens, unknown_id
+from ctxmix_hf.text.batch import vocabulary_id
+from ctxmix_hf.text.inputs import longest_input
+from ctxmix_hf.text.targets import first_shown
+from ctxmix_hf.text.tokens import NOTICEABLE, Tokens, unknown_id
+from ctxmix_hf.unwrapping import base_model
 
 Head = Literal["masked_lm", "classifier", "any"]
 HEAD_CLASS: dict[Head, str] = {

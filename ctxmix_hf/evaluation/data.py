@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ctxmix_hf import corpora
 from ctxmix_hf.errors import InputError, InputTypeError
 from ctxmix_hf.evaluation.samples import BadRow, Sample, read_sample
+from ctxmix_hf.text import datasets
 
 BUILT_IN = {"agreement": "examples.jsonl", "sentiment": "examples_sentiment.jsonl"}
 TEXT_COLUMNS = ("text", "sentence", "sentence1", "review", "content")
@@ -117,16 +117,16 @@ def _rows(data: Any) -> tuple[Rows, str]:
 def _from_name(name: str) -> tuple[Rows, str]:
     if name in BUILT_IN:
         return _read_file(Path(__file__).parent / BUILT_IN[name]), f"the built-in {name} sentences"
-    path = corpora.find_file(name)
+    path = datasets.find_file(name)
     if path is not None:
         return _read_file(path), path.name
-    return _rows(corpora.dataset_of_hub(name))[0], name
+    return _rows(datasets.dataset_of_hub(name))[0], name
 
 
 def _read_file(path: Path) -> Rows:
     """A file that cannot be read to its end is refused: a number of half of it would be wrong."""
     rows: Rows = []
-    for number, row in enumerate(corpora.rows_of_file(path), 1):
+    for number, row in enumerate(datasets.rows_of_file(path), 1):
         problem = row if isinstance(row, str) else _not_text(row)
         if problem:
             raise InputError(

@@ -19,7 +19,7 @@ from ctxmix_hf.evaluation.metrics import Array, area, count_of, mean_of, summari
 from ctxmix_hf.evaluation.scores import Scores, question_of
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.evaluation.work import Result, content_key, rounded
-from ctxmix_hf.instrumentation.session import base_model
+from ctxmix_hf.unwrapping import base_model
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 AOPC_UP_TO = 0.5

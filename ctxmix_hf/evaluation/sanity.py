@@ -29,8 +29,8 @@ from ctxmix_hf.evaluation.metrics import rank_correlation, summarise
 from ctxmix_hf.evaluation.scores import RANDOM, MethodSet, _batch_scores, question_of
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.evaluation.work import Result, content_key, rounded, watched
-from ctxmix_hf.instrumentation.session import base_model
 from ctxmix_hf.recipes import map_names
+from ctxmix_hf.unwrapping import base_model
 
 SLOW = ("hta", "hta_x_input")  # seconds per sentence and stage: tried where they are named
 WHOLE = "nothing"  # the stage at which the model is still itself

@@ -20,9 +20,10 @@ from ctxmix_hf.evaluation.pronouns import sentences
 from ctxmix_hf.evaluation.scores import Asked
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.session import base_model, instrumentation_of
+from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
+from ctxmix_hf.unwrapping import base_model
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
 SUITES: dict[str, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ from ctxmix_hf.formats import FORMATS, Format
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.base import written
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.targets import Target as MapTarget
+from ctxmix_hf.text.targets import Target as MapTarget
 from ctxmix_hf.viz.colours import ink, signed_shades
 from ctxmix_hf.viz.payload import check_not_empty, finite, visible
 

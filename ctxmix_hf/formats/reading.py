@@ -22,7 +22,7 @@ from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.maps import AGGREGATIONS, ContextMixingMap
 from ctxmix_hf.results.matches import BIAS_COLUMN, BIAS_ROW, Pairs, Similarity
-from ctxmix_hf.tokens import Tokens, checked_tokens
+from ctxmix_hf.text.tokens import Tokens, checked_tokens
 
 VERSION = 2  # 1: `meta.layer` counted from 0
 MAX_HEADER = 256 << 20

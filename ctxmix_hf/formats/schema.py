@@ -33,7 +33,7 @@ from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.results.matches import Ranking, Similarity
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 Saved = ContextMixingMap | Attribution | Ledger | Similarity
 _SCHEMAS = {

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 from ctxmix_hf.errors import StoreError, UnknownNameError
-from ctxmix_hf.hub.keys import inner_model, model_identity, tokenizer_hash
+from ctxmix_hf.hub.keys import model_identity, tokenizer_hash
 from ctxmix_hf.hub.layout import canonical
 from ctxmix_hf.hub.manifest import Manifest, MethodEntry, method_entries
 from ctxmix_hf.recipes import resolve
 from ctxmix_hf.results.attributions import unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.unwrapping import base_model
 
 
 def find_method(manifest: Manifest, wanted: Any) -> tuple[str, MethodEntry]:
@@ -77,7 +78,7 @@ def differences(
 def model_gaps(manifest: Manifest, model: Any) -> list[str]:
     """Differences of the model alone."""
     stored = manifest.model
-    config = inner_model(model).config
+    config = base_model(model).config
     if config.model_type != stored.get("model_type"):
         return [
             f"the store is of a {stored.get('model_type')} model, this is a {config.model_type}"

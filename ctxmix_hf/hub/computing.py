@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.errors import InputError, InputTypeError, StoreError
-from ctxmix_hf.hub.keys import batch_keys, inner_model
+from ctxmix_hf.hub.keys import batch_keys
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import to_array
 from ctxmix_hf.hub.writing import NewExample
 from ctxmix_hf.recipes import Recipe, Wanted
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.tokens import Tokens, read_encoding
+from ctxmix_hf.text.tokens import Tokens, read_encoding
+from ctxmix_hf.unwrapping import base_model
 
 
 def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
@@ -52,11 +53,11 @@ def compute(
     if segments is not None:
         named = lambda made, out: made if tokens is None else replace(made, tokens=tokens)
         options = {**options, "targets": Wanted((), True, segments, named=named)}
-    from ctxmix_hf.instrumentation.inputs import with_decoder  # a store opens without transformers
+    from ctxmix_hf.text.inputs import with_decoder  # a store opens without transformers
 
     with torch.no_grad():
         out = model(
-            **with_decoder(inner_model(model), inputs),
+            **with_decoder(base_model(model), inputs),
             output_context_mixing=list(methods.values()),
             **options,
         )
@@ -109,7 +110,7 @@ def _attributed(
 def _encode(
     model: Any, tokenizer: Any, given: Any
 ) -> tuple[dict[str, Any], list[Tokens] | None, list[Any] | None]:
-    device = inner_model(model).device
+    device = base_model(model).device
     if isinstance(given, Mapping):
         return (
             {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given.items()},

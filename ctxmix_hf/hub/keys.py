@@ -21,7 +21,7 @@ from ctxmix_hf.hub.layout import digest, file_digest
 _HEADS = ("pooler", "classifier", "cls", "lm_head")  # above the encoder: they change no map
 
 
-def inner_model(model: Any) -> Any:
+def base_model(model: Any) -> Any:
     """The transformers model inside a compiled or PEFT-wrapped one."""
     model = getattr(model, "_orig_mod", model)
     unwrap = getattr(model, "get_base_model", None)
@@ -30,7 +30,7 @@ def inner_model(model: Any) -> Any:
 
 def _tensors(model: Any) -> list[tuple[str, Tensor]]:
     """The encoder's parameters and buffers by name; the same for every head put on it."""
-    base = getattr(inner_model(model), "base_model", inner_model(model))
+    base = getattr(base_model(model), "base_model", base_model(model))
     named = sorted(base.state_dict().items())
     return [
         (name, t) for name, t in named if isinstance(t, Tensor) and name.split(".")[0] not in _HEADS
@@ -113,7 +113,7 @@ def batch_keys(inputs: dict[str, Any], mask: Tensor) -> list[str | None]:
 
 def model_identity(model: Any) -> dict[str, Any]:
     """What of a model changes the numbers."""
-    base = inner_model(model)
+    base = base_model(model)
     dtype = str(getattr(base, "dtype", torch.float32)).removeprefix("torch.")
     return {"weights": weights_hash(base), "dtype": dtype, "model_type": base.config.model_type}
 
@@ -128,7 +128,7 @@ def model_origin(
         instrumentation_of,  # a stored map opens without transformers
     )
 
-    base = inner_model(model)
+    base = base_model(model)
     source = model_id or getattr(base.config, "_name_or_path", "") or type(base).__name__
     folder = Path(source) if model_id is None and Path(source).is_dir() else None
     loaded = getattr(instrumentation_of(model), "revision", None)  # noted by our Auto classes

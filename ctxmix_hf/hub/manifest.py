@@ -25,7 +25,7 @@ from ctxmix_hf.hub.layout import (
     write_atomic,
 )
 from ctxmix_hf.recipes import Recipe, method, plain_name
-from ctxmix_hf.segments import UNITS
+from ctxmix_hf.text.segments import UNITS
 
 SCHEMA = 1
 DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2)}

@@ -19,12 +19,13 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ctxmix_hf.errors import OptionError, StoreError
 from ctxmix_hf.hub import cards
 from ctxmix_hf.hub.answers import hub_errors
-from ctxmix_hf.hub.keys import cached_revision, inner_model, is_commit, model_origin
+from ctxmix_hf.hub.keys import cached_revision, is_commit, model_origin
 from ctxmix_hf.hub.layout import CARD, write_atomic
 from ctxmix_hf.hub.publishing import commit_files
 from ctxmix_hf.hub.weights import require_base_weights
 from ctxmix_hf.modeling import CONFIG_KEY, write_methods
 from ctxmix_hf.recipes import methods_from_json, methods_to_json, resolve
+from ctxmix_hf.unwrapping import base_model
 
 POINTER = "ctxmix_config.json"
 _PASSED_ON = ("token", "cache_dir", "force_download", "local_files_only")
@@ -81,7 +82,7 @@ def _pointer(
     model: Any, api: HfApi, methods: list[Any], include_weights: bool, wanted: str | None
 ) -> dict[str, Any]:
     """The content of the pointer file, checked against the model in memory."""
-    base = inner_model(model)
+    base = base_model(model)
     origin = model_origin(base)
     source, sha = origin["model_id"], None
     if not include_weights:
@@ -120,7 +121,7 @@ def _commit(api: HfApi, source: str, wanted: str | None) -> str:
 def _save(
     model: Any, folder: Path, tokenizer: Any, methods: list[Any], saving: dict[str, Any]
 ) -> None:
-    base = inner_model(model)
+    base = base_model(model)
     before = getattr(base.config, CONFIG_KEY, None)
     write_methods(base.config, {"methods": methods})
     try:

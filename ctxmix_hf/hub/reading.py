@@ -24,7 +24,7 @@ from ctxmix_hf.hub.recovery import (
 from ctxmix_hf.hub.shards import check_header
 from ctxmix_hf.hub.threads import side_by_side
 from ctxmix_hf.results.attributions import Attribution
-from ctxmix_hf.tokens import Tokens, checked_tokens
+from ctxmix_hf.text.tokens import Tokens, checked_tokens
 
 
 class Source(Protocol):

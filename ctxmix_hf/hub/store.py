@@ -17,7 +17,7 @@ import torch
 from ctxmix_hf.errors import InputError, OptionError, StoreError, UnknownNameError
 from ctxmix_hf.hub import caching, comparing, computing, merging, reading, recovery
 from ctxmix_hf.hub.index import Index, Row, load_index
-from ctxmix_hf.hub.keys import inner_model, model_identity, model_origin, tokenizer_hash
+from ctxmix_hf.hub.keys import model_identity, model_origin, tokenizer_hash
 from ctxmix_hf.hub.layout import (
     MANIFEST,
     check_id,
@@ -44,7 +44,8 @@ from ctxmix_hf.recipes import resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.segments import UNITS
+from ctxmix_hf.text.segments import UNITS
+from ctxmix_hf.unwrapping import base_model
 
 LOG = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class MapStore(StoreOnHub):
         if (
             revision is None
             and origin["revision"]
-            and cached_weights_differ(inner_model(model), origin["model_id"], origin["revision"])
+            and cached_weights_differ(base_model(model), origin["model_id"], origin["revision"])
         ):
             # trained since, or from another commit: the hash of the weights says what it is
             origin["revision"] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +13,12 @@ from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from ctxmix_hf.errors import RecordError
 from ctxmix_hf.instrumentation.awake import keeps_modes, run_awake
 from ctxmix_hf.instrumentation.injection import ModelReplay
-from ctxmix_hf.instrumentation.inputs import (
+from ctxmix_hf.instrumentation.probe import without_caches
+from ctxmix_hf.instrumentation.recorder import NeedsEvidence, Recorder
+from ctxmix_hf.instrumentation.session import Instrumentation
+from ctxmix_hf.outputs import extend
+from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.text.inputs import (
     batch_sizes,
     check_call,
     main_input,
@@ -20,11 +26,8 @@ from ctxmix_hf.instrumentation.inputs import (
     patch_numbers,
     reads_ids,
 )
-from ctxmix_hf.instrumentation.probe import without_caches
-from ctxmix_hf.instrumentation.recorder import NeedsEvidence, Recorder
-from ctxmix_hf.instrumentation.session import Instrumentation, base_model, encoder_of
-from ctxmix_hf.outputs import extend
-from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.text.tokens import Tokens
+from ctxmix_hf.unwrapping import base_model, encoder_of
 
 KEYWORDS = (
     "output_decomposition",
@@ -35,6 +38,7 @@ KEYWORDS = (
     "targets",
     "segments",
     "top_k",
+    "tokens",
 )
 
 DEFER_FROM = 256  # tokens: from here on attention is made by blocks of rows where methods allow it
@@ -138,7 +142,9 @@ class RecordedCall:
             (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)),
         )
         with torch.set_grad_enabled(keep_graph):
-            records = model_records(recorder, towers, module, args, kwargs, output)
+            records = model_records(
+                recorder, towers, module, args, kwargs, output, request.options.get("tokens")
+            )
             maps: Any = None
             if recorder.gather is not None:
                 maps = {
@@ -193,6 +199,7 @@ def model_records(
     args: Any,
     kwargs: Any,
     output: Any,
+    named: Sequence[Tokens] | None = None,
 ) -> dict[str, tuple[ModelRecord, list[int]]]:
     """A record per tower with the places of its layers; the only one of an ordinary model is named ""."""
     base = base_model(module)
@@ -212,6 +219,7 @@ def model_records(
             and (not tower or reads_ids(base, layers[0].name))
             else None
         )
+        fits = named is not None and [len(row) for row in named] == [tokens] * stack.batch
         first = places[0] == 0
         causal = all(recorder.stacks[layer.name.rpartition(".")[0]].causal for layer in layers)
         records[tower] = (
@@ -226,6 +234,9 @@ def model_records(
                 if recorder.gather is not None
                 else ModelReplay.of(module, args, kwargs, recorder.owner, layers, tower, first),
                 read_tokens=recorder.owner.read_tokens,
+                given_tokens=list(named)
+                if named and fits and (ids is not None or not tower)
+                else None,
                 patches=patch_numbers(output, tokens),
                 origin={
                     "model": base.config._name_or_path or type(base).__name__,

@@ -18,7 +18,6 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from ctxmix_hf.errors import (
     CtxmixWarning,
-    NotATransformersModelError,
     NotInstrumentedError,
     OptionError,
     UnsupportedModelError,
@@ -26,7 +25,8 @@ from ctxmix_hf.errors import (
 from ctxmix_hf.instrumentation.awake import ACTIVE
 from ctxmix_hf.instrumentation.overrides import Span, refusal_of, span_of
 from ctxmix_hf.records import ModelRecord
-from ctxmix_hf.tokens import Tokens, numbered, read_tokens
+from ctxmix_hf.text.tokens import Tokens, numbered, read_tokens
+from ctxmix_hf.unwrapping import base_model, encoder_of, unwrapped
 
 
 class Listener(Protocol):
@@ -342,42 +342,6 @@ def require_instrumentation(model: nn.Module) -> Instrumentation:
             "This model is not instrumented: call ctxmix_hf.instrument(model) first."
         )
     return owner
-
-
-def unwrapped(model: Any) -> Any:
-    """What holds the instrumentation: a compiled module's original, the transformers model inside
-    one of sentence-transformers.
-    """
-    model = getattr(model, "_orig_mod", model)
-    held = (
-        None if isinstance(model, PreTrainedModel) else getattr(model, "transformers_model", None)
-    )
-    return held if isinstance(held, PreTrainedModel) else model
-
-
-def base_model(model: Any) -> PreTrainedModel:
-    """The transformers model inside what the user gave: itself, a PEFT wrapper's base, a compiled module's original."""
-    model = unwrapped(model)
-    unwrap = getattr(model, "get_base_model", None)
-    base = unwrap() if callable(unwrap) and not isinstance(model, PreTrainedModel) else model
-    if not isinstance(base, PreTrainedModel):
-        raise NotATransformersModelError(
-            f"Expected a Hugging Face transformers model, got {type(model).__name__}: load it with "
-            "AutoModel.from_pretrained(...) or ctxmix_hf.AutoContextMixingModel.from_pretrained(...)."
-        )
-    return base
-
-
-def encoder_of(base: PreTrainedModel) -> nn.Module:
-    """Where the layers are looked for: the encoder of an encoder-decoder, else the whole model."""
-    if getattr(base.config, "is_encoder_decoder", False):
-        holders: tuple[Any, ...] = (base, base.base_model)
-        encoder = next(
-            (holder.get_encoder() for holder in holders if hasattr(holder, "get_encoder")), None
-        )
-        if isinstance(encoder, nn.Module):
-            return encoder
-    return base
 
 
 def class_tokens(root: nn.Module | None) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ctxmix_hf import corpora
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.hub.layout import check_id
 from ctxmix_hf.precompute.job import Job
+from ctxmix_hf.text import datasets
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,22 @@ def read_rows(job: Job) -> Iterator[Row]:
 
 # ---- where rows come from
 # ---------------------------------------------------------------------------------------------
-def _open(job: Job) -> Iterator[corpora.Row]:
+def _open(job: Job) -> Iterator[datasets.Row]:
     """Dicts; a text instead says why a row is unreadable. The first row is looked at: columns are
     checked before a model loads.
     """
-    path = corpora.find_file(job.dataset)
+    path = datasets.find_file(job.dataset)
     rows = (
-        corpora.rows_of_file(path)
+        datasets.rows_of_file(path)
         if path is not None
-        else corpora.rows_of_hub(job.dataset, job.split)
+        else datasets.rows_of_hub(job.dataset, job.split)
     )
     return _checked(rows, job)
 
 
-def _checked(rows: Iterator[corpora.Row], job: Job) -> Iterator[corpora.Row]:
+def _checked(rows: Iterator[datasets.Row], job: Job) -> Iterator[datasets.Row]:
     """Unknown columns are an error at the first row that can be read."""
-    ahead: list[corpora.Row] = []
+    ahead: list[datasets.Row] = []
     for row in rows:
         ahead.append(row)
         if isinstance(row, dict):
@@ -63,7 +63,7 @@ def _checked(rows: Iterator[corpora.Row], job: Job) -> Iterator[corpora.Row]:
 
 # ---- what a row is
 # ----------------------------------------------------------------------------------------------------
-def _row(job: Job, number: int, item: corpora.Row) -> Row:
+def _row(job: Job, number: int, item: datasets.Row) -> Row:
     default = f"{job.split}-{number}"
     if isinstance(item, str):
         return Row(default, "", problem=item)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ctxmix_hf.precompute.data import Row
 from ctxmix_hf.precompute.job import TASK_BATCHES, WINDOW, Job
-from ctxmix_hf.reading import UNLIMITED, longest_input
+from ctxmix_hf.text.inputs import UNLIMITED, longest_input
 
 Example = tuple[str, Any, Any]  # id, text or pair, label
 Batch = list[Example]

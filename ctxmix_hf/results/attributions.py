@@ -14,8 +14,8 @@ from ctxmix_hf.algebra.equality import same_numbers
 from ctxmix_hf.algebra.ranks import spearman
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.results.base import Result
-from ctxmix_hf.segments import Segments, segment_groups, segmented
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.segments import Segments, segment_groups, segmented
+from ctxmix_hf.text.tokens import Tokens
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -15,7 +15,7 @@ from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.base import Result
 from ctxmix_hf.results.maps import ContextMixingMap, heading
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 
 @dataclass(frozen=True, repr=False, eq=False)

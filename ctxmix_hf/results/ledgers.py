@@ -13,7 +13,7 @@ from torch import Tensor
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.results.attributions import Attribution, joined_units
 from ctxmix_hf.results.base import Result, show_html
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 COMPONENTS = ("attention", "feed-forward", "residual")
 

@@ -17,9 +17,9 @@ from ctxmix_hf.counting import check_scope, in_words, layer_index
 from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.results.attributions import Attribution, joined_units, told, unit_name
 from ctxmix_hf.results.base import Result, show_html
-from ctxmix_hf.segments import Segments
-from ctxmix_hf.targets import Target, named, places
-from ctxmix_hf.tokens import Tokens, numbered
+from ctxmix_hf.text.segments import Segments
+from ctxmix_hf.text.targets import Target, named, places
+from ctxmix_hf.text.tokens import Tokens, numbered
 
 AGGREGATIONS = ("rollout", "flow", "none")
 

@@ -17,7 +17,7 @@ from ctxmix_hf.errors import InputTypeError, UnsupportedMethodError
 from ctxmix_hf.results.attributions import Attribution, joined_units
 from ctxmix_hf.results.base import Result
 from ctxmix_hf.results.ledgers import Ledger
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 BIAS_ROW, BIAS_COLUMN, BIASES = "bias row", "bias column", "bias x bias"
 OWN_A, OWN_B = "a x a", "b x b"

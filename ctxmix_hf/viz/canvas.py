@@ -14,7 +14,7 @@ from typing import Any
 
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.targets import first_shown
+from ctxmix_hf.text.targets import first_shown
 from ctxmix_hf.viz.colours import css, ink, signed_shades
 from ctxmix_hf.viz.payload import finite, payload, row_place, visible
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ctxmix_hf.results.differences import MapDifference
-from ctxmix_hf.targets import first_shown
+from ctxmix_hf.text.targets import first_shown
 from ctxmix_hf.viz.canvas import fragment, page
 from ctxmix_hf.viz.payload import VERSION, block, check_state, token_fields
 

@@ -13,7 +13,7 @@ from ctxmix_hf.counting import in_words, layer_index
 from ctxmix_hf.errors import InputError, MissingDependencyError, UnknownNameError
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap, heading
-from ctxmix_hf.targets import Target as MapTarget
+from ctxmix_hf.text.targets import Target as MapTarget
 from ctxmix_hf.viz.colours import CANVAS_MAPS, stops
 from ctxmix_hf.viz.payload import check_not_empty, row_place, visible
 

@@ -12,7 +12,7 @@ from typing import Any
 from ctxmix_hf.errors import MissingDependencyError
 from ctxmix_hf.results.base import in_notebook
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.targets import places
+from ctxmix_hf.text.targets import places
 from ctxmix_hf.viz.canvas import script, style
 from ctxmix_hf.viz.payload import payload
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from ctxmix_hf.counting import check_scope, in_words, layer_index
 from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 from ctxmix_hf.results.maps import ContextMixingMap, heading, model_name
-from ctxmix_hf.targets import first_shown
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.targets import first_shown
+from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.viz.colours import CANVAS_MAPS
 from ctxmix_hf.viz.names import people_name
 

@@ -10,7 +10,7 @@ import torch
 
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.results.maps import ContextMixingMap, heading
-from ctxmix_hf.targets import Target as MapTarget
+from ctxmix_hf.text.targets import Target as MapTarget
 from ctxmix_hf.viz.figures import colour_map, new_figure, pyplot, side
 from ctxmix_hf.viz.payload import check_not_empty
 

@@ -17,7 +17,7 @@ from ctxmix_hf.loading import load
 from ctxmix_hf.verification import noise_for
 from tests import small
 from tests.cli.conftest import Result
-from tests.test_reading import MARIAN, T5, VIT, WAVE
+from tests.text.test_batch import MARIAN, T5, VIT, WAVE
 
 Run = Callable[..., Result]
 

@@ -20,7 +20,7 @@ from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.metrics import cue_first
-from ctxmix_hf.instrumentation.session import base_model
+from ctxmix_hf.unwrapping import base_model
 
 STAGES = ["head", *(f"layer {k}" for k in range(6, 0, -1))]
 

@@ -12,7 +12,7 @@ from ctxmix_hf.hub.manifest import Manifest, method_entries
 from ctxmix_hf.hub.store import MapStore
 from ctxmix_hf.recipes import resolve
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 
 def manifest(

@@ -14,7 +14,7 @@ from ctxmix_hf.attribution.ablation import BlankOut
 from ctxmix_hf.errors import InputError, StoreError, UnknownNameError
 from ctxmix_hf.hub.manifest import attribution_options
 from ctxmix_hf.hub.store import MapStore
-from ctxmix_hf.instrumentation.session import base_model
+from ctxmix_hf.unwrapping import base_model
 
 from .samples import TEXTS, filled, model, tokenizer
 

@@ -14,7 +14,7 @@ import torch
 import ctxmix_hf as cm
 from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 from ctxmix_hf.results.differences import align
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 from tests.viz.conftest import TEXT, tiny
 
 

@@ -14,8 +14,8 @@ from ctxmix_hf.bundled import AGREEMENT
 from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.modeling import instrument, uninstrument
-from ctxmix_hf.reading import longest_input
 from ctxmix_hf.recipes import map_names, resolve
+from ctxmix_hf.text.inputs import longest_input
 
 
 def run(args: Any, console: Console) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from ctxmix_hf import loading
+from ctxmix_hf.calling import read_batch
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import OptionError
-from ctxmix_hf.reading import read_batch, reads
+from ctxmix_hf.text.batch import reads
 from ctxmix_hf.verification import noise_for, verify
 
 

@@ -20,10 +20,10 @@ from ctxmix_hf.cli.options import FORMATS
 from ctxmix_hf.counting import layer_index
 from ctxmix_hf.errors import InputError, OptionError, UnsupportedMethodError
 from ctxmix_hf.explaining import attribute, explain
-from ctxmix_hf.reading import reads
 from ctxmix_hf.recipes import RECIPES, method
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.text.batch import reads
 
 LONG = 512  # tokens from which --target gives the row alone, without a map
 STDIN_WAIT = 0.3  # seconds for something to arrive in a pipe nobody asked for

@@ -11,7 +11,7 @@ from ctxmix_hf.asked import class_of
 from ctxmix_hf.cli.commands.explain import emit, read_texts
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import InputError, OptionError
-from ctxmix_hf.reading import reads
+from ctxmix_hf.text.batch import reads
 
 SUFFIXES = (".txt", ".json", ".npz", ".safetensors", ".csv", ".html", ".png", ".pdf", ".svg")
 

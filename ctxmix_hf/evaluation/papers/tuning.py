@@ -27,9 +27,9 @@ from ctxmix_hf.evaluation.metrics import Summary, summarise
 from ctxmix_hf.evaluation.papers.desk import rows_of
 from ctxmix_hf.evaluation.work import content_key, watched
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.instrumentation.session import base_model
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
+from ctxmix_hf.unwrapping import base_model
 
 STATE, MOMENTS, MODEL, HELDOUT = "tuning.json", "moments.safetensors", "model", "heldout.json"
 

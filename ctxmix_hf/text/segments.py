@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ctxmix_hf.errors import InputError, OptionError
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 Segments = str | Sequence[Sequence[int]]
 

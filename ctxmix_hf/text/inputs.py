@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import InputError, InputTypeError, RecordError
+from ctxmix_hf.unwrapping import base_model
 
 MAIN_INPUTS = (
     "input_ids",
@@ -189,3 +190,18 @@ def with_decoder(base: PreTrainedModel, tensors: dict[str, Any]) -> dict[str, An
     start = next((value for value in found if isinstance(value, int)), 0)
     batch = next(len(value) for value in tensors.values() if isinstance(value, Tensor))
     return {**tensors, "decoder_input_ids": torch.full((batch, 1), start)}
+
+
+UNLIMITED = 10**6  # what tokenizers that know no limit say is far above
+
+
+def longest_input(model: Any, tokenizer: Any = None) -> int | None:
+    """The most tokens a model takes: its position table, without the places that padding takes
+    (RoBERTa), or where it has none what its config says; and what its tokenizer says. None: no limit is known.
+    """
+    base = base_model(model)
+    table = position_limit(base)
+    places = getattr(base.config, "max_position_embeddings", None) if table is None else table
+    says = getattr(tokenizer, "model_max_length", None)
+    known = [int(n) for n in (places, says) if isinstance(n, int | float) and 0 < n < UNLIMITED]
+    return min(known, default=None)

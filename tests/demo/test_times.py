@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.page import RESULTS, measure
-from tests.space.conftest import ARTIFACTS, Server
+from tests.demo.conftest import ARTIFACTS, Server
 
 pytestmark = pytest.mark.browser
 

@@ -1,5 +1,5 @@
 """A module that takes long to import."""
 
-from tests.space.overruns import spin
+from tests.demo.overruns import spin
 
 spin(60.0)

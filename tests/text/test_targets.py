@@ -12,7 +12,7 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.errors import InputError, UnknownTokensWarning
-from ctxmix_hf.tokens import Tokens, read_encoding, read_tokens
+from ctxmix_hf.text.tokens import Tokens, read_encoding, read_tokens
 from tests import small, zoo
 
 TEXT = "The keys are bleaching and old."

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ctxmix_hf as cm
-from tests.space.conftest import ARTIFACTS, KEYS, Server
+from tests.demo.conftest import ARTIFACTS, KEYS, Server
 
 pytestmark = pytest.mark.browser
 MODEL = "ctxmix/agreement"

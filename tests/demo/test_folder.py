@@ -14,8 +14,8 @@ import pytest
 from huggingface_hub import HfApi, SpaceCard
 
 from ctxmix_hf.demo import examples
+from tests.demo.conftest import ROOT
 from tests.hub.loopback import LoopbackHub
-from tests.space.conftest import ROOT
 
 FOLDER = ROOT / "spaces" / "context_mixing"
 

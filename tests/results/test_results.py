@@ -14,7 +14,7 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.recipes import method
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 TEXT = "The keys to the cabinet [MASK] on the table."
 

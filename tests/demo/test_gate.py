@@ -18,7 +18,7 @@ import pytest
 from ctxmix_hf.demo import gate, settings
 from ctxmix_hf.demo.gate import Gate, Listeners, Task, Worker
 from ctxmix_hf.errors import RefusedError, StoreError
-from tests.space import overruns
+from tests.demo import overruns
 
 LIMITS = dataclasses.replace(
     settings.SETTINGS,

@@ -16,6 +16,7 @@ import transformers
 from PIL import Image
 
 import ctxmix_hf as cm
+from ctxmix_hf.calling import read_batch
 from ctxmix_hf.errors import (
     CtxmixError,
     InputError,
@@ -24,9 +25,8 @@ from ctxmix_hf.errors import (
     UnsupportedMethodError,
     UnsupportedModelError,
 )
-from ctxmix_hf.instrumentation.inputs import position_limit
 from ctxmix_hf.precompute.plan import longest_of
-from ctxmix_hf.reading import longest_input, read_batch
+from ctxmix_hf.text.inputs import longest_input, position_limit
 from tests import small, zoo
 
 TEXT = "The keys to the cabinet are bleaching."

@@ -26,7 +26,7 @@ def spin(seconds: float) -> str:
 
 def imports() -> str:
     """Stopped in the middle of an import."""
-    importlib.import_module("tests.space.slow_import")
+    importlib.import_module("tests.demo.slow_import")
 
     return "done"
 

@@ -1,13 +1,13 @@
 """Whatever a user holds (texts, tensors, a tokenizer's or processor's output, an image, a waveform)
-as a model is called with it.
+as a model is called with it: the only calls of a tokenizer or a processor.
 """
 
 from __future__ import annotations
 
 import inspect
 import wave
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from ctxmix_hf.errors import CtxmixError, InputError, InputTypeError
+from ctxmix_hf.errors import InputError, InputTypeError
 from ctxmix_hf.heads import head_of
-from ctxmix_hf.instrumentation.inputs import position_limit, with_decoder
-from ctxmix_hf.instrumentation.session import base_model, require_instrumentation
-from ctxmix_hf.tokens import WORD_MARKS, Tokens, read_encoding
+from ctxmix_hf.text.inputs import with_decoder
+from ctxmix_hf.text.tokens import WORD_MARKS, Tokens, read_encoding
+from ctxmix_hf.unwrapping import base_model
 
 READS = {
     "input_ids": "text",
@@ -31,11 +31,12 @@ READS = {
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The tensors of a call, on the model's device, and the names of its tokens (None: the record names them)."""
+class TextBatch:
+    """What a model is called with, and what only somebody who saw the text knows."""
 
-    tensors: dict[str, Any]
-    tokens: list[Tokens] | None = None
+    tensors: dict[str, Any]  # on the model's device
+    tokens: list[Tokens] | None = None  # None: the record names them
+    texts: tuple[Any, ...] | None = None  # the texts or pairs, where texts were given
 
 
 def reads(model: Any) -> str:
@@ -44,27 +45,33 @@ def reads(model: Any) -> str:
     return READS.get(name, name)
 
 
-def read_batch(model: Any, given: Any, tokenizer: Any = None, processor: Any = None) -> Batch:
+def read(
+    model: Any, given: Any, find_tokenizer: Callable[[], Any], processor: Any = None
+) -> TextBatch:
     """One text, pair, image or waveform, a list of them, prepared tensors, or a dict of tensors.
 
-    A path names an image or a sound file where the model reads those. `processor` (an image
-    processor or a feature extractor) and `tokenizer` are looked for beside the weights where they
-    are not given.
+    Args:
+        model: The transformers model, or what holds it.
+        given: What the user passed. A path names an image or a sound file where the model reads those.
+        find_tokenizer: Gives the tokenizer, or None; called only where text is read.
+        processor: An image processor or a feature extractor, looked for beside the weights where it is None.
+
+    Raises:
+        InputError, InputTypeError: It cannot be read; the sentence says what was expected.
     """
     base, kind = base_model(model), reads(model)
-    require_instrumentation(model)
     if kind == "text":
         given = plain_text(given)
     if isinstance(given, Mapping) and not {"array", "sampling_rate"} <= set(given):
-        batch = _prepared(base, given, tokenizer, model)
+        batch = _prepared(given, find_tokenizer)
     elif kind == "text" and not _holds_text(given):
-        batch = Batch({"input_ids": _ids(base, given)})
+        batch = TextBatch({"input_ids": _ids(base, given)})
     elif kind == "text":
-        batch = _texts(model, given, tokenizer)
+        batch = _texts(base, given, find_tokenizer())
     elif kind == "images":
-        batch = Batch(read_images(base, given, processor))
+        batch = TextBatch(read_images(base, given, processor))
     elif kind == "sound":
-        batch = Batch(_sounds(base, given, processor))
+        batch = TextBatch(_sounds(base, given, processor))
     else:
         raise InputTypeError(
             f"{type(base).__name__} reads {kind!r}: pass a dict of the tensors it is called with."
@@ -72,31 +79,13 @@ def read_batch(model: Any, given: Any, tokenizer: Any = None, processor: Any = N
     tensors = {
         key: _placed(value, base) for key, value in with_decoder(base, batch.tensors).items()
     }
-    return Batch(tensors, batch.tokens)
+    return replace(batch, tensors=tensors)
 
 
 def _placed(value: Any, base: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     return value.to(base.device, base.dtype) if value.is_floating_point() else value.to(base.device)
-
-
-def call(model: Any, batch: Batch, **asked: Any) -> Any:
-    """The model on a batch, without gradients; what the model itself finds wrong with it is one sentence."""
-    try:
-        with torch.no_grad():
-            return model(**batch.tensors, **asked)
-    except CtxmixError:
-        raise
-    except (ValueError, TypeError) as error:
-        said = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
-        raise InputError(
-            f"{type(base_model(model)).__name__} could not be called with "
-            f"{', '.join(batch.tensors)}: {said.rstrip('.')}. "
-            "Pass a dict of all the tensors it needs."
-        ) from error
 
 
 # ---- text
@@ -122,30 +111,40 @@ def _holds_text(given: Any) -> bool:
     )
 
 
-def _texts(model: Any, text: Any, tokenizer: Any) -> Batch:
-    tokenizer = tokenizer or require_instrumentation(model).load_tokenizer()
-    if tokenizer is None:
-        raise InputError(
-            "No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one."
-        )
-    texts = [text] if isinstance(text, str | tuple) else list(text)
+def checked_texts(given: Any) -> list[Any]:
+    """Texts or pairs of texts as a list, none empty, all of one kind."""
+    texts = [given] if isinstance(given, str | tuple) else list(given)
     if not all(_is_text(item) for item in texts):
         raise InputTypeError("Expected a text, a pair of texts, or a list of them.")
     if any(not "".join(item).strip() for item in texts):
         raise InputError("The text is empty: there is no token to explain.")
-    pairs = [item if isinstance(item, tuple) else (item,) for item in texts]
-    if len({len(pair) for pair in pairs}) > 1:
+    if len({isinstance(item, str) for item in texts}) > 1:
         raise InputError("Pass either single texts or pairs in one batch, not both.")
+    return texts
+
+
+def encode(tokenizer: Any, texts: Sequence[Any], **options: Any) -> Any:
+    """The tokenizer's encoding of texts or pairs, a batch of them: every call of a tokenizer is this one."""
+    columns = zip(*((item,) if isinstance(item, str) else item for item in texts), strict=True)
+    return tokenizer(*map(list, columns), **options)
+
+
+def encode_one(tokenizer: Any, text: str, pair: str | None = None, **options: Any) -> Any:
+    """The same of one text or pair, without a batch around it."""
+    return tokenizer(text, **options) if pair is None else tokenizer(text, pair, **options)
+
+
+def _texts(base: Any, given: Any, tokenizer: Any) -> TextBatch:
+    if tokenizer is None:
+        raise InputError(
+            "No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one."
+        )
+    texts = checked_texts(given)
     if len(texts) > 1 and tokenizer.pad_token is None:
         raise InputError(
             "This tokenizer has no padding token: explain one text at a time, or set tokenizer.pad_token first."
         )
-    encoding = tokenizer(
-        *(list(column) for column in zip(*pairs, strict=True)),
-        padding=len(texts) > 1,
-        return_tensors="pt",
-    )
-    base = base_model(model)
+    encoding = encode(tokenizer, texts, padding=len(texts) > 1, return_tensors="pt")
     choices = (
         head_of(type(base).__name__) == "MultipleChoice"
     )  # the texts are the choices of one question
@@ -155,7 +154,7 @@ def _texts(model: Any, text: Any, tokenizer: Any) -> Batch:
         for key, value in encoding.items()
         if key != "token_type_ids" or key in taken
     }
-    return Batch(tensors, read_encoding(encoding, tokenizer, texts))
+    return TextBatch(tensors, read_encoding(encoding, tokenizer, texts), tuple(texts))
 
 
 def _ids(base: Any, given: Any) -> Tensor:
@@ -186,7 +185,7 @@ def _described(given: Any) -> str:
     )
 
 
-def _prepared(base: Any, given: Mapping[str, Any], tokenizer: Any, model: Any) -> Batch:
+def _prepared(given: Mapping[str, Any], find_tokenizer: Callable[[], Any]) -> TextBatch:
     """A dict of tensors, arrays or lists, such as a tokenizer or a processor returns."""
     tensors = {
         str(key): _tensor(str(key), value) for key, value in given.items() if value is not None
@@ -200,14 +199,13 @@ def _prepared(base: Any, given: Mapping[str, Any], tokenizer: Any, model: Any) -
     if (
         getattr(given, "is_fast", False) and "input_ids" in tensors
     ):  # it remembers which piece belongs to which word
-        tokenizer = tokenizer or require_instrumentation(model).load_tokenizer()
-        rows = tensors["input_ids"]
+        tokenizer, rows = find_tokenizer(), tensors["input_ids"]
         tokens = (
             None
             if tokenizer is None or rows.dim() != 2
             else read_encoding(given, tokenizer, [None] * len(rows))
         )
-    return Batch(tensors, tokens)
+    return TextBatch(tensors, tokens)
 
 
 def _tensor(key: str, value: Any) -> Any:
@@ -344,23 +342,6 @@ def read_wav(path: str | Path) -> tuple[Any, int]:
     return array.reshape(-1, channels).mean(axis=1), rate
 
 
-# ---- how much fits
-# ------------------------------------------------------------------------------------------
-UNLIMITED = 10**6  # what tokenizers that know no limit say is far above
-
-
-def longest_input(model: Any, tokenizer: Any = None) -> int | None:
-    """The most tokens a model takes: its position table, without the places that padding takes
-    (RoBERTa), or where it has none what its config says; and what its tokenizer says. None: no limit is known.
-    """
-    base = base_model(model)
-    table = position_limit(base)
-    places = getattr(base.config, "max_position_embeddings", None) if table is None else table
-    says = getattr(tokenizer, "model_max_length", None)
-    known = [int(n) for n in (places, says) if isinstance(n, int | float) and 0 < n < UNLIMITED]
-    return min(known, default=None)
-
-
 # ---- words of the vocabulary
 # ------------------------------------------------------------------------------------------
 def vocabulary_id(tokenizer: Any, word: str) -> int | None:
@@ -369,7 +350,7 @@ def vocabulary_id(tokenizer: Any, word: str) -> int | None:
     """
     found = []
     for text in (word, f" {word}"):
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = encode_one(tokenizer, text, add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
             found.append(int(ids[0]))
     marked = [i for i in found if str(tokenizer.convert_ids_to_tokens(i)).startswith(WORD_MARKS)]
@@ -379,5 +360,5 @@ def vocabulary_id(tokenizer: Any, word: str) -> int | None:
 
 
 def _marks_words(tokenizer: Any) -> bool:
-    ids = tokenizer(" a", add_special_tokens=False)["input_ids"]
+    ids = encode_one(tokenizer, " a", add_special_tokens=False)["input_ids"]
     return any(str(piece).startswith(WORD_MARKS) for piece in tokenizer.convert_ids_to_tokens(ids))

@@ -12,7 +12,7 @@ import pytest
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo import handlers, hub, options, snippets
-from tests.space.conftest import KEYS
+from tests.demo.conftest import KEYS
 
 MODEL = "ctxmix/agreement"
 

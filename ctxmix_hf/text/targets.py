@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxmix_hf.errors import InputError, InputTypeError
-from ctxmix_hf.tokens import MASKS, Tokens
+from ctxmix_hf.text.tokens import MASKS, Tokens
 
 Target = int | str | Sequence[int | str] | None
 POOLED: dict[str, int | str] = {

@@ -20,7 +20,7 @@ from ctxmix_hf.demo.door import CONNECTIONS, Door, known_host
 from ctxmix_hf.demo.settings import SETTINGS, hide_paths
 from ctxmix_hf.errors import InputError, RefusedError, UnsupportedModelError
 from tests.alone import awaited
-from tests.space.conftest import KEYS, Server
+from tests.demo.conftest import KEYS, Server
 
 
 def through(

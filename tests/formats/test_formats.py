@@ -12,7 +12,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.formats import FORMATS, Format, formats
 from ctxmix_hf.registry import VIEWS
-from ctxmix_hf.tokens import Tokens
+from ctxmix_hf.text.tokens import Tokens
 
 
 @pytest.fixture

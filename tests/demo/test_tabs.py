@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ctxmix_hf as cm
-from tests.space.conftest import KEYS, Server
+from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 

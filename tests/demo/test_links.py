@@ -12,7 +12,7 @@ import pytest
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo import snippets
-from tests.space.conftest import KEYS, Server
+from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 MODEL = "ctxmix/agreement"

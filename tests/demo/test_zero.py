@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.space.conftest import ROOT
+from tests.demo.conftest import ROOT
 
 SPACES = """
 import multiprocessing, os

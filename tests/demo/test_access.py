@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.demo.conftest import KEYS
 from tests.node import modules
-from tests.space.conftest import KEYS
 
 pytestmark = pytest.mark.browser
 TABS = {  # and what each shows when it is open

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 import ctxmix_hf as cm
-from tests.space.conftest import KEYS, Server
+from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.space.conftest import KEYS, Server
+from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 NEW = "The boys near the school [MASK] tired."

@@ -17,7 +17,7 @@ from transformers import BertForMaskedLM
 import ctxmix_hf as cm
 from ctxmix_hf.demo import pictures
 from ctxmix_hf.demo.api import ENDPOINTS
-from tests.space.conftest import ARTIFACTS, KEYS, Server
+from tests.demo.conftest import ARTIFACTS, KEYS, Server
 
 MODEL = "ctxmix/agreement"
 

@@ -1,0 +1,38 @@
+"""From what a user holds to a recorded forward pass: read as a batch, run, and the names of its tokens ride along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ctxmix_hf.errors import CtxmixError, InputError
+from ctxmix_hf.instrumentation.session import require_instrumentation
+from ctxmix_hf.text.batch import TextBatch, read
+from ctxmix_hf.unwrapping import base_model
+
+
+def read_batch(model: Any, given: Any, tokenizer: Any = None, processor: Any = None) -> TextBatch:
+    """What `explain` takes, as an instrumented model is called with it; the tokenizer is looked for
+    beside the weights where it is not given.
+    """
+    owner = require_instrumentation(model)
+    return read(model, given, lambda: tokenizer or owner.load_tokenizer(), processor)
+
+
+def call(model: Any, batch: TextBatch, **asked: Any) -> Any:
+    """The model on a batch, without gradients; what the model itself finds wrong with it is one sentence."""
+    try:
+        with torch.no_grad():
+            return model(**batch.tensors, **({"tokens": batch.tokens} if asked else {}), **asked)
+    except CtxmixError:
+        raise
+    except (ValueError, TypeError) as error:
+        said = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise InputError(
+            f"{type(base_model(model)).__name__} could not be called with "
+            f"{', '.join(batch.tensors)}: {said.rstrip('.')}. "
+            "Pass a dict of all the tensors it needs."
+        ) from error
