@@ -436,7 +436,7 @@ class _Classes:
             )
             hint = f" Near it are {', '.join(map(repr, near))}." if near else ""
             raise UnknownNameError(
-                f"{what}={name!r} is no single piece of the vocabulary (its pieces: {', '.join(pieces)}).{hint}"
+                f"{what}={name!r} is not a single piece of the vocabulary (its pieces: {', '.join(pieces)}).{hint}"
             )
         same = [i for i, label in self.labels.items() if label == name] or [
             i for i, label in self.labels.items() if label.lower() == name.lower()

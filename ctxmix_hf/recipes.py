@@ -831,5 +831,5 @@ def _method(item: Any) -> Recipe:
         return replace(method(str(item["name"]), **options), name=str(item["name"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"{item!r:.80} is no method: expected a name, or a name and options."
+            f"{item!r:.80} is not a method: expected a name, or a name and options."
         ) from error

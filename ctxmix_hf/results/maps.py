@@ -154,9 +154,7 @@ class ContextMixingMap(Result):
         & Zuidema ask for on causal models.
         """
         if aggregation not in AGGREGATIONS:
-            raise OptionError(
-                f"aggregation={aggregation!r} does not exist. Choose one of {', '.join(map(repr, AGGREGATIONS))}."
-            )
+            raise OptionError.among("aggregation", aggregation, AGGREGATIONS)
         if self.layers is None:
             if aggregation == "none" and self.given_input is not None:
                 return self.given_input
@@ -191,7 +189,7 @@ class ContextMixingMap(Result):
         index, count = layer_index(layer, self.layer_numbers), self.heads.shape[2]
         if not -count <= head < count:
             raise InputError(
-                f"Head {head} does not exist: the model has {count} heads, 0 to {count - 1}."
+                f"There is no head {head}: the model has {count} heads, 0 to {count - 1}."
             )
         if self.layer_numbers[0] != 1:
             raise OptionError(
