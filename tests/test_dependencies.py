@@ -104,5 +104,7 @@ def test_a_command_without_its_extra_says_which(package: str, tmp_path: Path) ->
     code = f"import sys; sys.modules[{package!r}] = None; from ctxmix_hf.cli import main; sys.exit(main({words!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     extra = {"gradio": "demo", "matplotlib": "plot"}[package]
-    said = f"ctxmix: This needs {package}, which is not installed: pip install 'ctxmix-hf[{extra}]'."
+    said = (
+        f"ctxmix: This needs {package}, which is not installed: pip install 'ctxmix-hf[{extra}]'."
+    )
     assert (done.returncode, done.stderr.strip().splitlines()) == (2, [said])
