@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
     BertConfig,
     BertModel,
@@ -29,6 +30,7 @@ from ctxmix_hf.cli.commands import explain as explain_command
 from ctxmix_hf.errors import AlikeRowsWarning, InputError, OptionError
 from ctxmix_hf.instrumentation import requests
 from ctxmix_hf.instrumentation.fused import sdpa_probabilities
+from ctxmix_hf.methods import alti as alti_method
 from ctxmix_hf.recipes import TargetRows
 from ctxmix_hf.text.segments import paragraphs, segment_groups, sentences
 from ctxmix_hf.text.tokens import numbered
@@ -228,6 +230,50 @@ def test_a_token_of_the_last_layer_costs_one_block(deferring: Any, monkeypatch: 
         model(input_ids=batch()["input_ids"][:1], output_context_mixing=["alti"], targets=[5])
     assert sum(targets.start <= 5 < targets.stop for targets in made) == 1
     assert all(targets.start <= 5 < targets.stop or targets == slice(0, 1) for targets in made)
+
+
+@pytest.mark.parametrize("make", [modern, bert, gpt2])
+@pytest.mark.parametrize("factors", [(0.0,), (1.0,), (4.0,), (1e9,)])
+def test_alti_by_coordinates_is_the_plain_loop(
+    make: Any, factors: tuple[float, ...], deferring: Any, monkeypatch: Any
+) -> None:
+    """Parts are small and large by a threshold that only decides what is cheap: all large (0), some, all small."""
+    model, made = make(), []
+    deferring(64)
+    own = alti_method.Alti._by_coordinates
+    monkeypatch.setattr(alti_method, "THRESHOLDS", factors)
+    monkeypatch.setattr(
+        alti_method.Alti,
+        "_by_coordinates",
+        lambda self, *given: made.append(own(self, *given)) or made[-1],
+    )
+    monkeypatch.setattr(alti_method, "DENSE", 0.0)  # what it would save is never enough
+    plain = maps(model, ["alti"])["alti"].layers
+    assert made and all(one is None for one in made)
+    made.clear()
+    monkeypatch.setattr(alti_method, "DENSE", 1e9)
+    found = maps(model, ["alti"])["alti"].layers
+    assert made and all(one is not None for one in made)
+    assert (found - plain).abs().max() <= 1e-12
+    assert 0 < float(plain.max()) <= 1
+
+
+def test_alti_of_a_long_text_makes_no_vectors_of_pairs(deferring: Any) -> None:
+    """A product per head in place of the vectors of all pairs: counted, not timed."""
+    model = modern(torch.float32, layers=1)
+    ids = torch.randint(5, 90, (1, 1024))
+    deferring(128)
+
+    def operations(**asked: Any) -> int:
+        with FlopCounterMode(display=False) as flops, torch.no_grad():
+            model(input_ids=ids, **asked)
+        return flops.get_total_flops()
+
+    ask = lambda name: {"output_context_mixing": [name], "targets": ["mean_pool"]}
+    operations(**ask("alti"))  # the first call proves the layers
+    rollout = operations(**ask("attention_rollout"))
+    plain = operations(**ask(cm.method("alti", norm=2))) - rollout  # has the vectors of all pairs
+    assert operations(**ask("alti")) - rollout < 0.5 * plain
 
 
 def added(allowed: torch.Tensor, low: float) -> torch.Tensor:
