@@ -16,6 +16,7 @@ from typing import Any
 
 from ctxmix_hf.precompute.data import Row
 from ctxmix_hf.precompute.job import TASK_BATCHES, WINDOW, Job
+from ctxmix_hf.text.batch import encode, encode_one
 from ctxmix_hf.text.inputs import UNLIMITED, longest_input
 
 Example = tuple[str, Any, Any]  # id, text or pair, label
@@ -101,13 +102,7 @@ class Planner:
     def _lengths(self, texts: list[Any]) -> list[int]:
         if not texts:
             return []
-        columns = [
-            list(column)
-            for column in zip(
-                *(text if isinstance(text, tuple) else (text,) for text in texts), strict=True
-            )
-        ]
-        return [len(ids) for ids in self.tokenizer(*columns, verbose=False)["input_ids"]]
+        return [len(ids) for ids in encode(self.tokenizer, texts, verbose=False)["input_ids"]]
 
     def _cut(self, text: str) -> tuple[str, int]:
         """The longest beginning of a text that fits: what the model sees is what the store says it saw."""
@@ -122,11 +117,11 @@ class Planner:
 
     def _beginning(self, text: str, room: int) -> str:
         if getattr(self.tokenizer, "is_fast", False):
-            spans = self.tokenizer(
-                text, truncation=True, max_length=room, return_offsets_mapping=True
+            spans = encode_one(
+                self.tokenizer, text, truncation=True, max_length=room, return_offsets_mapping=True
             )["offset_mapping"]
             return text[: max((end for _, end in spans), default=1)]
-        ids = self.tokenizer(text, truncation=True, max_length=room)["input_ids"]
+        ids = encode_one(self.tokenizer, text, truncation=True, max_length=room)["input_ids"]
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
