@@ -11,6 +11,7 @@ from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
 from ctxmix_hf.records import LayerRecord, NormState, Parts
+from ctxmix_hf.workspace import computed_once
 
 AT_ONCE = 2**21  # bytes of differences: written and read again while they are in the cache
 THRESHOLDS = (2.0, 8.0, 32.0, 128.0)  # of a row's mean bound: what a small part may be
@@ -98,16 +99,10 @@ class Alti(LayerMethod):
         whole = layer.whole
         if whole is None or self.norm == 2 or self.public_code or layer.attention.requires_grad:
             return None
-
-        def by_coordinate() -> tuple[Tensor, Tensor, Tensor]:
-            projection = whole.block.projection  # [H, E, D]
-            for norm in parts.norms:
-                projection = norm.direction(projection)
-            vectors = projection.mT @ whole.values.mT  # [B, H, D, T]
-            return projection, vectors, torch.maximum(vectors.amax(dim=2), -vectors.amin(dim=2))
-
-        key = ("by coordinate", len(parts.norms))
-        projection, vectors, largest = whole.once(key, by_coordinate)
+        known = _known_coordinates(whole)
+        if len(parts.norms) not in known:
+            known[len(parts.norms)] = _coordinates(whole, parts.norms)
+        projection, vectors, largest = known[len(parts.norms)]
         found = []
         for b, attention in enumerate(layer.attention):
             y, scale = parts.total[b], None if parts.scale is None else parts.scale[b]
@@ -152,6 +147,23 @@ class Alti(LayerMethod):
         """The same without working in place, which a graph does not allow."""
         gap = vectors - y + (PUBLIC_CODE_SHIFT if self.public_code else 0)
         return length - gap.norm(dim=-1) if self.norm == 2 else (length - gap.abs()).sum(dim=-1)
+
+
+@computed_once
+def _known_coordinates(layer: LayerRecord) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
+    """Number of norms behind -> what `_coordinates` made of the layer."""
+    return {}
+
+
+def _coordinates(layer: LayerRecord, norms: tuple[NormState, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """The projection through the norms `[H, E, D]`, the head vectors by coordinate `[B, H, D, T]`, and the largest of
+    each `[B, H, T]`.
+    """
+    projection = layer.block.projection
+    for norm in norms:
+        projection = norm.direction(projection)
+    vectors = projection.mT @ layer.values.mT
+    return projection, vectors, torch.maximum(vectors.amax(dim=2), -vectors.amin(dim=2))
 
 
 def _threshold(bound: Tensor, size: Tensor, heads: int) -> Tensor | None:
