@@ -231,7 +231,8 @@ class LayerMaps:
 
     def add(self, layer: LayerRecord) -> None:
         layer.workspace.methods = tuple(recipe.method for recipe in self.recipes.values())
-        if layer.deferred is not None:
+        by_rows = all(recipe.method.by_rows for recipe in self.recipes.values())
+        if layer.deferred is not None and by_rows:
             made, notes = whole_from_rows(layer, self.recipes, self.budget)
             for key, recipe in self.recipes.items():
                 self.maps[key].append(made[recipe.method])

@@ -276,6 +276,42 @@ def test_alti_of_a_long_text_makes_no_vectors_of_pairs(deferring: Any) -> None:
     assert operations(**ask("alti")) - rollout < 0.5 * plain
 
 
+@pytest.mark.parametrize("make", [modern, bert, gpt2])
+@pytest.mark.parametrize("options", [{}, {"distance": "euclidean"}, {"shortcut": False}])
+def test_rows_of_value_zeroing_are_those_of_the_map(
+    make: Any, options: dict[str, Any], deferring: Any
+) -> None:
+    """Also of more targets than heads, where another product is cheaper."""
+    model = make()
+    deferring(10**9)
+    whole = maps(model, [cm.method("value_zeroing", **options)])["value_zeroing"].layers
+    for threshold, targets in ((64, (5,)), (64, (0, 7, -1, 20, 21, 22)), (10**9, (5,))):
+        deferring(threshold)
+        asked = cm.method("value_zeroing", targets=targets, **options)
+        found = maps(model, [asked])["value_zeroing"].layers
+        rows = list(targets)
+        assert (found[:, :, rows] - whole[:, :, rows]).abs().max() <= 1e-9
+        others = [i for i in range(180) if i not in {t % 180 for t in targets}]
+        assert not found[:, :, others].any()
+
+
+def test_a_row_of_value_zeroing_costs_a_row(deferring: Any) -> None:
+    """No attention of all heads, and T pairs per layer instead of T^2: counted, not timed."""
+    tokens, model = 512, modern(torch.float32, layers=2)
+    ids = torch.randint(5, 90, (1, tokens))
+    deferring(128)
+    ask = lambda **o: model(input_ids=ids, output_context_mixing=[cm.method("value_zeroing", **o)])
+    ask(targets=(5,))
+    with FlopCounterMode(display=False) as plain, torch.no_grad():
+        model(input_ids=ids)
+    with FlopCounterMode(display=False) as flops, Largest() as guard, torch.no_grad():
+        ask(targets=(5,))
+    assert guard.elements < 0.75 * 4 * tokens * tokens
+    assert flops.get_total_flops() < 4 * plain.get_total_flops()
+    with pytest.raises(InputError, match=r"no token 600: the input has 512, 0 to 511"):
+        ask(targets=(600,))
+
+
 def added(allowed: torch.Tensor, low: float) -> torch.Tensor:
     """A mask that is added to the scores."""
     return torch.zeros(allowed.shape, dtype=torch.float64).masked_fill(~allowed, low)

@@ -225,7 +225,7 @@ class Recorder:
         kept = (lambda t: t) if self.keep_graph else Tensor.detach
         scaling = self.owner.scalings.get((index, signature), 0.0)
         inputs = None
-        if scaling is not None and self.gather is None:
+        if scaling is not None and self.gather is None and attention.deferred is None:
             inputs, settled = find_attention_inputs(
                 trace, layer.start, layer.hidden, product, attention, layout, scaling or None
             )

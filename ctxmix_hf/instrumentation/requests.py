@@ -128,9 +128,9 @@ class RecordedCall:
         maps = self.maker.begin(request.methods, request.options, whole)
         if maps.streams:
             recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
-            if maps.defers:
-                recorder.tap.defer_from = DEFER_FROM
-                recorder.slim = bool(self.owner.proofs)
+            recorder.slim = maps.defers and bool(self.owner.proofs)
+        if maps.defers:
+            recorder.tap.defer_from = DEFER_FROM
         return recorder, maps
 
     @keeps_modes
