@@ -82,6 +82,7 @@ class RecordMaps:
 
     streams = False
     reads_value_bias = True
+    reads_blocks = True
 
     def add(self, layer: LayerRecord) -> None:
         raise RecordError("These maps need the whole record: no layer can be added by itself.")

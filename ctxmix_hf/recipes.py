@@ -227,6 +227,7 @@ class LayerMaps:
         self.heads: dict[str, list[Tensor]] = {key: [] for key in recipes}
         self.notes: dict[str, dict[str, list[Tensor]]] = {key: {} for key in recipes}
         self.reads_value_bias = any(recipe.method.reads_value_bias for recipe in recipes.values())
+        self.reads_blocks = reads_blocks(recipes)
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:
@@ -282,6 +283,11 @@ class LayerMaps:
                 notes,
             )
         return made
+
+
+def reads_blocks(recipes: dict[str, Recipe]) -> bool:
+    """Does any of them read more of a layer than its attention product?"""
+    return any(recipe.method.about.needs == "block" for recipe in recipes.values())
 
 
 def check_not_refused(record: ModelRecord, recipe: Recipe) -> None:
@@ -488,6 +494,7 @@ class LayerRows:
         self.recipes, self.budget, self.wanted = recipes, budget, wanted
         self.layers: list[LayerRecord | dict[str, Tensor] | None] = []
         self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
+        self.reads_blocks = reads_blocks(recipes)
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:

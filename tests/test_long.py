@@ -28,7 +28,7 @@ from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.cli import main
 from ctxmix_hf.cli.commands import explain as explain_command
 from ctxmix_hf.errors import AlikeRowsWarning, InputError, OptionError
-from ctxmix_hf.instrumentation import requests
+from ctxmix_hf.instrumentation import recorder, requests
 from ctxmix_hf.instrumentation.fused import sdpa_probabilities
 from ctxmix_hf.methods import alti as alti_method
 from ctxmix_hf.recipes import TargetRows
@@ -310,6 +310,25 @@ def test_a_row_of_value_zeroing_costs_a_row(deferring: Any) -> None:
     assert flops.get_total_flops() < 4 * plain.get_total_flops()
     with pytest.raises(InputError, match=r"no token 600: the input has 512, 0 to 511"):
         ask(targets=(600,))
+
+
+@pytest.mark.parametrize("tokens", [20, 180])
+def test_roles_are_not_looked_for_where_attention_is_enough(
+    tokens: int, deferring: Any, monkeypatch: Any
+) -> None:
+    """What an earlier call proved is not looked at again by a call that reads attention alone."""
+    model, seen = modern(), []
+    deferring(64)
+    ids = batch(tokens)["input_ids"][:1]
+    ask = lambda name: model(input_ids=ids, output_context_mixing=[name]).context_mixing[name]
+    first = ask("attention_rollout")  # proves the layers
+    own = recorder.build_block
+    monkeypatch.setattr(recorder, "build_block", lambda *a, **o: seen.append(1) or own(*a, **o))
+    assert torch.equal(ask("attention_rollout").input, first.input)
+    assert torch.equal(ask("effective_attention").layers, ask("effective_attention").layers)
+    assert not seen
+    ask("alti")
+    assert len(seen) == 4
 
 
 def added(allowed: torch.Tensor, low: float) -> torch.Tensor:

@@ -57,6 +57,7 @@ class Maps(Protocol):
     streams: bool
     defers: bool  # its methods read attention by blocks of rows
     reads_value_bias: bool
+    reads_blocks: bool  # its methods read more of a layer than its attention product
 
     def add(self, layer: LayerRecord) -> None: ...
 
