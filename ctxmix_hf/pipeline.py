@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -115,18 +116,18 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
                 f"{method} {'scores the input tokens for a prediction' if explains else 'makes maps'}: "
                 f"leave {' and '.join(wrong)} out."
             )
+        tokens = self._tokens(text, inputs["input_ids"])
         if explains:
             return {
                 "mask": inputs["input_ids"],
-                "map": self._scores(inputs, method, asked),
+                "map": self._scores(inputs, tokens, method, asked),
                 "text": text,
             }
         rows = {}
         if target is not None or segments is not None:
             rows["targets"] = Wanted(() if target is None else (target,), False, segments)
         tensors = with_decoder(base_model(self.model), inputs)
-        batch = TextBatch(tensors, self._tokens(text, inputs["input_ids"]))
-        out = call(self.model, batch, output_context_mixing=[method], **rows)
+        out = call(self.model, TextBatch(tensors, tokens), output_context_mixing=[method], **rows)
         made = next(iter(out.context_mixing.values()))
         return {
             "mask": made.mask,
@@ -135,21 +136,23 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
         }  # a tensor first: transformers reads the batch size off it
 
     def _scores(
-        self, inputs: dict[str, Any], method: Any, asked: dict[str, Any]
+        self,
+        inputs: dict[str, Any],
+        tokens: list[Tokens] | None,
+        method: Any,
+        asked: dict[str, Any],
     ) -> list[Attribution]:
         """Each text on its own, without its padding: it names its own class."""
         real = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
-        with torch.enable_grad():
-            return [
-                attribute(
-                    self.model,
-                    {name: value[i : i + 1, keep] for name, value in inputs.items()},
-                    method,
-                    tokenizer=self.tokenizer,
-                    **asked,
-                )
-                for i, keep in enumerate(real)
-            ]
+        found = []
+        for i, keep in enumerate(real):
+            one = {name: value[i : i + 1, keep] for name, value in inputs.items()}
+            with torch.enable_grad():
+                made = attribute(self.model, one, method, tokenizer=self.tokenizer, **asked)
+            if tokens is not None:
+                made = replace(made, tokens=[tokens[i].take(keep.nonzero().flatten().tolist())])
+            found.append(made)
+        return found
 
     def _tokens(self, text: str | list[str], ids: Tensor) -> list[Tokens] | None:
         """The words of these texts, which transformers' own batching does not carry; None where it cut them."""

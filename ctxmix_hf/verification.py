@@ -21,6 +21,7 @@ from ctxmix_hf.methods.jacobian import has_closed_form
 from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
+from ctxmix_hf.text.columns import aligned
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,13 @@ class Verification:
             *((m.method, m.status, m.why) for m in self.methods),
         ]
         balance = self.ledger_reason if self.ledger is None else f"balances to {self.ledger:.1e}"
-        return "\n".join([head, "", *_table(rows), "", f"ledger: {balance}", "", *_table(methods)])
+        return "\n".join(
+            [head, "", *aligned(rows), "", f"ledger: {balance}", "", *aligned(methods)]
+        )
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 @keeps_modes

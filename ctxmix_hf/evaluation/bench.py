@@ -347,7 +347,12 @@ def _check_head(model: Any, tokenizer: Any, head: Head, name: str) -> None:
         return
     base = base_model(model)
     logits = getattr(
-        base(**{k: v.to(base.device) for k, v in tokenizer("a", return_tensors="pt").items()}),
+        base(
+            **{
+                k: v.to(base.device)
+                for k, v in encode_one(tokenizer, "a", return_tensors="pt").items()
+            }
+        ),
         "logits",
         None,
     )

@@ -15,8 +15,8 @@ from ctxmix_hf.instrumentation.awake import run_awake
 from ctxmix_hf.instrumentation.blocks import Built, build_block, tolerance
 from ctxmix_hf.instrumentation.embeddings import embedding_norm
 from ctxmix_hf.instrumentation.layout import (
-    Attention,
     HiddenLayout,
+    StandardAttention,
     Unmatched,
     first_tensor,
     standard_attention,
@@ -273,7 +273,7 @@ class Recorder:
         own = probabilities.shape[0]
         return own if probabilities.dim() == 4 and own in self.batches else self.batches[0]
 
-    def _padding(self, layer: Layer, attention: Attention, batch: int) -> Tensor:
+    def _padding(self, layer: Layer, attention: StandardAttention, batch: int) -> Tensor:
         """Real tokens: the caller's mask where this stack obeys it, else (frames of speech) the
         columns anybody attends to.
         """

@@ -25,9 +25,9 @@ from ctxmix_hf.errors import (
 from ctxmix_hf.hub import computing
 from ctxmix_hf.precompute import compute as computation
 from ctxmix_hf.precompute import precompute
-from ctxmix_hf.precompute.data import read_rows
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Planner
+from ctxmix_hf.precompute.rows import read_rows
 from tests.precompute.conftest import hashes, sentences
 
 
@@ -127,9 +127,9 @@ def test_max_length_cuts_and_counts(tmp_path: Path, compute) -> None:
 
 
 def test_batches_keep_the_budget_and_the_data(box) -> None:
-    from ctxmix_hf.precompute.data import Row
+    from ctxmix_hf.precompute.rows import DataRow
 
-    rows = [Row(f"r{i}", text) for i, text in enumerate(sentences(300))]
+    rows = [DataRow(f"r{i}", text) for i, text in enumerate(sentences(300))]
     planner = Planner(Job("d", "o", ("alti",), token_budget=200), box[1], 512)
     batches = [batch for task in planner.tasks(rows) for batch in task]
     lengths = [[len(box[1](text)["input_ids"]) for _, text, _ in batch] for batch in batches]
@@ -383,7 +383,15 @@ def test_a_store_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         store.to_parquet(tmp_path / "p")
     with pytest.raises(StoreError, match="another --out"):
         precompute(replace(job, targets=None))
-    words = ["precompute", "--dataset", job.dataset, "--out", str(tmp_path / "shell"), "--methods", "alti"]
+    words = [
+        "precompute",
+        "--dataset",
+        job.dataset,
+        "--out",
+        str(tmp_path / "shell"),
+        "--methods",
+        "alti",
+    ]
     assert main([*words, "--targets", "keys,1"]) == 0
     assert "2 rows were skipped" in capsys.readouterr().out  # the word is in the first text only
     found = cm.MapStore.open(tmp_path / "shell")

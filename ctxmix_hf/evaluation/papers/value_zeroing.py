@@ -20,8 +20,8 @@ from ctxmix_hf.evaluation.papers.desk import ANALYSED, Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
     Found,
+    ItemRow,
     Ours,
-    Row,
     above,
     item,
     layer_name,
@@ -29,7 +29,7 @@ from ctxmix_hf.evaluation.papers.items import (
     resampled,
 )
 from ctxmix_hf.evaluation.scores import BLANK_OUT_ABS, Scores
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 from ctxmix_hf.methods.rest import ZeroedValues
 from ctxmix_hf.records import LayerRecord
 
@@ -437,7 +437,7 @@ def table_3_varied(desk: Desk) -> Found:
             np.mean(s.layers[m], axis=0), s.final("blank_out")
         ),
     }
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     for label, name in VARIED.items():
         rows += [
             mean_row(f"{label}, {way}", [measure(s, name) for s in scores])
