@@ -55,9 +55,13 @@ class Maps(Protocol):
     """
 
     streams: bool
-    defers: bool  # its methods read attention by blocks of rows
     reads_value_bias: bool
     reads_blocks: bool  # its methods read more of a layer than its attention product
+
+    @property
+    def defers(self) -> bool:
+        """Its methods read attention by blocks of rows, so that nobody keeps it."""
+        ...
 
     def add(self, layer: LayerRecord) -> None: ...
 

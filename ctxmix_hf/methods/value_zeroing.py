@@ -86,7 +86,8 @@ class ValueZeroing(LayerMethod):
 
     def _raw(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
         chosen = None if self.targets is None else _places(self.targets, layer.mask.shape[1])
-        zeroed = ZeroedValues.of(layer, chosen and len(chosen)) if self.shortcut else None
+        few = None if chosen is None else len(chosen)
+        zeroed = ZeroedValues.of(layer, few) if self.shortcut else None
         rows = layer.attention if chosen is None else _rows(layer, chosen)
         if zeroed is None:
             raw = self._by_replay(layer, budget, head)
