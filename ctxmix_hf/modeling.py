@@ -236,7 +236,14 @@ def instrument(
 
 
 def uninstrument(model: Model) -> Model:
-    """Take everything `instrument` added away again."""
+    """Take everything `instrument` added away again.
+
+    Args:
+        model: What `instrument` returned. A model that is not instrumented is left as it is.
+
+    Returns:
+        The same object.
+    """
     base_model(model)
     owner = instrumentation_of(unwrapped(model))
     if owner is not None:

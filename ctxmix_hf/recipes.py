@@ -150,6 +150,17 @@ Spec = str | AbstractMethod | Recipe
 def method(name: str, **options: Any) -> Recipe:
     """A method, recipe or `"<layer method>+rollout|flow"` by name, with options:
     `method("value_zeroing", distance="euclidean")`.
+
+    Args:
+        name: A name of `list_methods()`, or a layer method's with `+rollout` or `+flow`.
+        options: The method's own; `list_methods()` lists them.
+
+    Returns:
+        What `explain`, `output_context_mixing=` and `MapStore` take in place of a name.
+
+    Raises:
+        UnknownNameError: There is no such method; the message names the nearest one.
+        OptionError: The method has no such option, or its value makes no sense.
     """
     base, _, aggregation = (part.strip() for part in name.partition("+"))
     if base in RECIPES and not aggregation:
@@ -839,5 +850,5 @@ def _method(item: Any) -> Recipe:
         return replace(method(str(item["name"]), **options), name=str(item["name"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"{item!r:.80} is no method: expected a name, or a name and options."
+            f"{item!r:.80} is not a method: expected a name, or a name and options."
         ) from error

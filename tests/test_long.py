@@ -418,7 +418,7 @@ def test_the_errors_of_rows() -> None:
         maps(model, ["alti"], targets="mean_pool")
     with pytest.raises(OptionError, match="at least one"):
         maps(model, ["alti"], targets=[])
-    with pytest.raises(InputError, match="Token 500 does not exist"):
+    with pytest.raises(InputError, match="There is no token 500"):
         cm.explain(model, inputs, "alti", target=500)
     with pytest.raises(InputError, match="no row 1"):
         maps(model, ["alti"], targets=[1])["alti"].attribution(1)

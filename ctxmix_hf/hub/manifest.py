@@ -363,7 +363,7 @@ def _part(body: dict[str, Any]) -> Part:
 def whole(value: Any, most: int = 1 << 50) -> int:
     """A number from a file: an int, not negative, not absurd."""
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.40} is no sensible number")
+        raise ValueError(f"{value!r:.40} is not a sensible number")
     return value
 
 

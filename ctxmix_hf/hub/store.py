@@ -110,9 +110,7 @@ class MapStore:
         """
         root = Path(path)
         if dtype not in DTYPES:
-            raise OptionError(
-                f"dtype={dtype!r} does not exist. Choose one of {', '.join(map(repr, DTYPES))}."
-            )
+            raise OptionError.among("dtype", dtype, DTYPES)
         if shard_size < 1 << 14:
             raise OptionError("shard_size is at least 16384 bytes.")
         if segments is not None and segments not in UNITS:
@@ -540,7 +538,9 @@ class MapStore:
         """
         if not isinstance(self.source, HubSource):
             if self.root is None:
-                raise StoreError("This store is nowhere.")
+                raise StoreError(
+                    "This store is neither in a folder nor on the Hub, so there is nothing to download."
+                )
             return self.root
         source = self.source
         entries = [

@@ -49,9 +49,7 @@ class Summary:
 def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     """The store of a dataset's maps in `job.out`. The same job again continues, and gives the same bytes."""
     if job.engine not in ENGINES:
-        raise OptionError(
-            f"engine={job.engine!r} does not exist. Choose one of {', '.join(ENGINES)}."
-        )
+        raise OptionError.among("engine", job.engine, ENGINES)
     resolve(list(job.methods))
     if job.engine == "ray":
         from ctxmix_hf.precompute.ray_engine import connect
