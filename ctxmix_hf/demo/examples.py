@@ -33,6 +33,17 @@ SENTENCES = (  # title, model, text, second sentence; words of the first are sin
     ("A pair", "ctxmix/agreement", "The girl is old.", "The boys [MASK] tired."),
 )
 
+# What "Why this output?" asks of them: a word or class, and another one that it is set against. (Why "are" at all is
+# mostly "old"; why "are" and not "is" is the plural noun.)
+REASONS = {
+    (model, text): ("negative", "positive")
+    if model == "ctxmix/sentiment"
+    else ("themselves", "herself")
+    if "girls" in text and "insulted" in text
+    else ("are", "is")
+    for _, model, text, _ in SENTENCES
+}
+
 
 @cache
 def read() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.heads import link_of
-from ctxmix_hf.viz.names import people_name
+from ctxmix_hf.viz.names import GROUPS, RECOMMENDED, group_of, listed_name, people_name
 from ctxmix_hf.viz.payload import check_state
 
 SCORES = ("blank_out", "grad_x_input", "integrated_gradients")
@@ -25,6 +25,17 @@ SCORES = ("blank_out", "grad_x_input", "integrated_gradients")
 
 def map_methods() -> list[str]:
     return [row.name for row in cm.list_methods() if row.kind != "attribution"]
+
+
+def method_choices(flow: bool = True) -> list[tuple[str, str]]:
+    """(label, name) as lists show them, in groups: what is recommended first."""
+    flows = [f"{row.name}+flow" for row in cm.list_methods("layer")] if flow else []
+    place = {name: k for k, name in enumerate(RECOMMENDED)}
+    names = sorted(
+        [*map_methods(), *flows],
+        key=lambda name: (GROUPS.index(group_of(name)), place.get(name, 99)),
+    )
+    return [(listed_name(name), name) for name in names]
 
 
 def map_of(model: str, method: str, text: str, pair: str = "", settings: str = "") -> Any:
@@ -56,12 +67,17 @@ def view_of(
     made = map_of(model, method, text, pair, settings)
     query = {"model": model, "method": method, "text": check_text(text), "pair": check_pair(pair)}
     query["options"] = settings.strip()
-    said = f" ({query['options'].replace(',', ', ')})" if query["options"] else ""
     return {
-        **made.to_view(title=f"{method}{said} · {model.rsplit('/', 1)[-1]}"),
+        **made.to_view(title=titled(model, method, settings)),
         "second": pairs.second_starts(made),
         "query": query,
     }
+
+
+def titled(model: str, method: str, settings: str = "") -> str:
+    """`Value Zeroing (distance=euclidean) · agreement`."""
+    said = f" ({settings.strip().replace(',', ', ')})" if settings.strip() else ""
+    return f"{people_name(method)}{said} · {model.rstrip('/').rsplit('/', 1)[-1]}"
 
 
 def answer(
@@ -81,9 +97,8 @@ def why(
 ) -> tuple[str, dict[str, Any]]:
     """The ledger of a prediction as HTML, and gradients and blank-out of the same output beside it."""
     made = ledger(model, text, pair, word, foil, rule)
-    return made._repr_html_(), {} if word.strip() or foil.strip() else {
-        name: scores(model, text, name, pair) for name in SCORES
-    }
+    others = {name: scores(model, text, name, pair, word, foil) for name in SCORES}
+    return made._repr_html_(), others
 
 
 def ledger(
@@ -222,8 +237,17 @@ def _classes(held: Held, logits: Any) -> dict[str, Any]:
     return {"kind": "numbers" if link == "identity" else "classes", "rows": rows}
 
 
-def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> Any:
-    """An `Attribution` of the prediction: how much each token mattered for it."""
+def scores(
+    model: str,
+    text: str,
+    method: str = "blank_out",
+    pair: str = "",
+    word: str = "",
+    foil: str = "",
+) -> Any:
+    """An `Attribution` of the prediction (or of a word or class, or of one against another): how much
+    each token mattered for it.
+    """
     text, pair = check_text(text), check_pair(pair)
     if method not in [row.name for row in cm.list_methods("attribution")]:
         raise InputError(
@@ -239,6 +263,8 @@ def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> 
             held.model,
             pairs.both(text, pair),
             method,
+            word.strip() or None,
+            foil=foil.strip() or None,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
         )
@@ -255,32 +281,32 @@ def compare(
     other_method: str,
     other_text: str,
     pair: str = "",
+    options: str = "",
+    other_options: str = "",
 ) -> tuple[Any, Any, Any]:
     """Two maps and their difference, word by word; rows become shares where the units differ. A
-    second sentence is on both sides.
+    second sentence is on both sides; each side has its method's options.
     """
     first, second = (
-        map_of(model, method, text, pair).words(),
-        map_of(other_model, other_method, other_text, pair).words(),
+        map_of(model, method, text, pair, options).words(),
+        map_of(other_model, other_method, other_text, pair, other_options).words(),
     )
     if first.depth != second.depth:
         first, second = first.layer(-1), second.layer(-1)
-    return (
-        first,
-        second,
-        second.difference(first, row_shares=method != other_method or model != other_model),
-    )
+    units = (model, method, options.strip()) != (other_model, other_method, other_options.strip())
+    return first, second, second.difference(first, row_shares=units)
 
 
-def compared(
-    first: tuple[str, str, str], second: tuple[str, str, str], query: dict[str, str]
-) -> tuple[Any, Any, Any]:
-    """The same for three widgets: first, second, and second minus first; each side is (model, method, text)."""
-    one, other, gap = compare(*first, *second, query["pair"])
-    names = ("model", "method", "text")
+Side = tuple[str, str, str, str]  # model, method, text, options of the method
+
+
+def compared(first: Side, second: Side, query: dict[str, str]) -> tuple[Any, Any, Any]:
+    """The same for three widgets: first, second, and second minus first."""
+    one, other, gap = compare(*first[:3], *second[:3], query["pair"], first[3], second[3])
+    names = ("model", "method", "text", "options")
     sides = [
         {
-            **made.to_view(title=f"{n}: {side[1]} · {side[0].rsplit('/', 1)[-1]}"),
+            **made.to_view(title=f"{n}: {titled(side[0], side[1], side[3])}"),
             "query": query,
             "shows": dict(zip(names, side, strict=True)),
         }

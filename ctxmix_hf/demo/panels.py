@@ -105,17 +105,15 @@ def progress(done: int, of: int, name: str = "") -> str:
 
 def agreement_table(result: dict[str, Any]) -> str:
     """Methods by methods, coloured by correlation."""
-    names = result["methods"]
+    names = [people_name(name) for name in result["methods"]]
     head = "".join(f"<th scope='col'><span>{escape(name)}</span></th>" for name in names)
     body = "".join(
         f"<tr><th scope='row'>{escape(name)}</th>{''.join(map(_cell, row))}</tr>"
         for name, row in zip(names, result["correlation"], strict=True)
     )
-    left = (
-        f"<div class='ctxmix-dim'>Left out as too slow for this text: {escape(', '.join(result['left_out']))}.</div>"
-        if result["left_out"]
-        else ""
-    )
+    slow = ", ".join(people_name(name) for name in result["left_out"])
+    said = f"Left out as too slow for this text: {escape(slow)}."
+    left = f"<div class='ctxmix-dim'>{said}</div>" if slow else ""
     caption = f"Rank correlation of the methods on the row of “{escape(result['target'])}” (last layer, from the input)"
     table = f"<table class='ctxmix-matrix' aria-labelledby='agreement-caption'><tr><td></td>{head}</tr>{body}</table>"
     said = f"<div class='ctxmix-caption' id='agreement-caption'>{caption}</div>"

@@ -81,6 +81,8 @@ export class Comparison {
   correlation([first, second, gap], chosen) {
     const place = document.querySelector("#rank-correlation");
     if (!place) return;
+    place.setAttribute("role", "status");
+    place.setAttribute("aria-live", "polite");
     place.dataset.value = "";
     place.textContent =
       "Choose a target in one of the maps to see the rank correlation of its rows.";

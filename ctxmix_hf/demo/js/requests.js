@@ -4,6 +4,10 @@ export const ASKED = ["model", "method", "text", "pair", "options"];
 /** Do two requests ask for the same picture? A field that is missing says nothing. */
 export const same = (a, b) => ASKED.every((key) => (a[key] || "") === (b[key] || ""));
 
+/** Do the page's fields still say what an answer says they said? A field that is not there says nothing. */
+export const agrees = (said, field) =>
+  Object.entries(said || {}).every(([id, value]) => [null, value].includes(field(id)));
+
 export class Requests {
   constructor(now = Date.now) {
     this.now = now;
@@ -54,6 +58,11 @@ export class Requests {
   /** Whole seconds the map has been waited for. */
   waited() {
     return this.wanted ? Math.floor((this.now() - this.since) / 1000) : 0;
+  }
+
+  /** Is an answer for this part of the page on its way? What follows the map waits for the map first. */
+  waits(slot) {
+    return !!this.wanted || (this.serials[slot] || 0) > (this.shown[slot] || 0);
   }
 
   /** How the picture of `shown` stands to the fields: "fresh", "stale" (typed, not asked for) or "pending". */
