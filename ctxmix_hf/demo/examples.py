@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -43,6 +44,15 @@ REASONS = {
     else ("are", "is")
     for _, model, text, _ in SENTENCES
 }
+
+
+def reason(asked: Mapping[str, str], model: str, text: str) -> tuple[str, str]:
+    """The word and the foil that an address means: those it names, an example's where it names none;
+    `plain` says that there is to be neither.
+    """
+    if {"word", "foil", "plain"} & set(asked):
+        return asked.get("word", ""), asked.get("foil", "")
+    return REASONS.get((model, text), ("", ""))
 
 
 @cache

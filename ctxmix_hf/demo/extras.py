@@ -100,39 +100,33 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
 
 # ---- precomputed ----------------------------------------------------------------------------------------------
 def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
-    with gr.Tab("Library", id="precomputed") as tab:
-        gr.Markdown(
-            "Maps computed before, browsed without loading a model: 34 bundled sentences, or a "
-            "dataset repo made with `MapStore`."
-        )
-        with gr.Row():
-            what = "Dataset repo or folder" if SETTINGS.local_paths else "Dataset repo"
+    what = "Dataset repo or folder" if SETTINGS.local_paths else "Dataset repo"
+    with gr.Tab("Library", id="precomputed") as tab, gr.Row():
+        with gr.Column(scale=7, min_width=320):
+            parts.html("store-box", "<div id='store-message'></div>")
+            widget = parts.heatmap("precomputed")
+        with gr.Column(scale=3, min_width=280):
+            search = gr.Textbox(
+                "", label="Search the text", placeholder="boys", elem_id="store-search"
+            )
+            # custom values: what a search narrowed while an answer was on its way is no error
+            rows = gr.Dropdown(
+                [], label="Example", elem_id="store-example", allow_custom_value=True
+            )
+            method = gr.Dropdown(
+                [], label="Method", elem_id="store-method", allow_custom_value=True
+            )
+            split = gr.Dropdown(["all"], value="all", label="Split", elem_id="store-split")
             repo = gr.Textbox(
                 stores.DEFAULT,
                 label=f"{what}: press Enter",
                 placeholder="user/name",
                 elem_id="store",
-                scale=3,
             )
-            split = gr.Dropdown(
-                ["all"], value="all", label="Split", elem_id="store-split", min_width=130
+            gr.Markdown(
+                "Maps computed before, browsed without loading a model: 34 bundled sentences, or a "
+                "dataset repo made with `MapStore`."
             )
-            search = gr.Textbox("", label="Search the text", elem_id="store-search", scale=2)
-        parts.html("store-box", "<div id='store-message'></div>")
-        with gr.Row():
-            # custom values: what a search narrowed while an answer was on its way is no error
-            rows = gr.Dropdown(
-                [],
-                label="Example",
-                elem_id="store-example",
-                scale=3,
-                min_width=260,
-                allow_custom_value=True,
-            )
-            method = gr.Dropdown(
-                [], label="Method", elem_id="store-method", allow_custom_value=True
-            )
-        widget = parts.heatmap("precomputed")
     serial = top["serial"]
     asked, listed = [repo, split, search, method, rows, serial], [split, rows, method, widget]
     gr.on(

@@ -51,12 +51,7 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
 
 def _why(asked: Mapping[str, str], page: Parts) -> Found:
     model, _, text, pair = _asked(asked, page)
-    opening = examples.REASONS.get((model, text), ("", ""))
-    named = {"word", "foil"} & set(
-        asked
-    )  # a link that names one of them means the other to be empty
-    word, foil = ("" if named else word for word in opening)
-    word, foil = asked.get("word", word), asked.get("foil", foil)
+    word, foil = examples.reason(asked, model, text)
     rule = asked.get("rule") if asked.get("rule") in options.RULES else options.RULES[0]
     return {
         page["word"]: word,

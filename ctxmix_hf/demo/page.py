@@ -219,7 +219,7 @@ def _why_tab(made: Parts) -> Parts:
         None,
         [word, foil, rule],
         None,
-        js="(word, foil, rule) => window.ctxmixSpace.put({word, foil, "
+        js="(word, foil, rule) => window.ctxmixSpace.put({word, foil, plain: word || foil ? '' : 1, "
         f"rule: rule === '{options.RULES[0]}' ? '' : rule}})",
         **PRIVATE,
     )
@@ -256,7 +256,7 @@ def _similarity_tab(made: Parts) -> Parts:
             )
         result = parts.panel("similarity")
         documents = gr.Textbox(
-            "A dull, bad movie.\nA warm and funny film.\nThe boys are tired.",
+            "\n".join(snippets.DOCUMENTS),
             label="Rank these by their similarity to the first text, one per line",
             lines=3,
             max_lines=8,
@@ -313,7 +313,7 @@ def _similarity_tab(made: Parts) -> Parts:
 
 def _compare_tab(made: Parts) -> Parts:
     with gr.Tab("Compare", id="compare") as tab:
-        with gr.Row(elem_id="compare-row"):
+        with gr.Row(elem_id="compare-row", equal_height=True):
             mode = gr.Radio(
                 list(parts.MODES),
                 value=parts.MODES[0],
@@ -321,12 +321,15 @@ def _compare_tab(made: Parts) -> Parts:
                 elem_id="mode",
                 scale=4,
                 min_width=280,
+                container=False,
+                show_label=False,
             )
             method = gr.Dropdown(
                 handlers.method_choices(),
                 value="attention_rollout",
                 label="Second method",
                 elem_id="other-method",
+                container=False,
                 scale=5,
             )
             model = gr.Dropdown(
@@ -336,6 +339,7 @@ def _compare_tab(made: Parts) -> Parts:
                 allow_custom_value=SETTINGS.any_model,
                 visible="hidden",
                 elem_id="other-model",
+                container=False,
                 scale=5,
             )
             text = gr.Textbox(
@@ -343,6 +347,7 @@ def _compare_tab(made: Parts) -> Parts:
                 label="Second sentence: press Enter",
                 visible="hidden",
                 elem_id="other-text",
+                container=False,
                 scale=5,
             )
             go = gr.Button(

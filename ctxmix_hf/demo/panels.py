@@ -45,8 +45,7 @@ def method_info(method: str, slow: str = "") -> str:
 def why_panel(account: str, others: dict[str, Any]) -> str:
     """The ledger, and other answers to the same question under it."""
     lines = "".join(
-        f"<div class='ctxmix-scores'><h3>{escape(people_name(name))}</h3>{made.words()._repr_html_()}</div>"
-        for name, made in others.items()
+        f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>" for made in others.values()
     )
     beside = (
         f"<div class='ctxmix-others'><h2>What others say about the same output</h2>{lines}</div>"

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { entries, fromLink, merged } from "../../ctxmix_hf/demo/js/address.js";
 import { readOptions, writeOptions } from "../../ctxmix_hf/demo/js/options.js";
 import { spearman } from "../../ctxmix_hf/demo/js/ranks.js";
-import { Requests, same } from "../../ctxmix_hf/demo/js/requests.js";
+import { agrees, Requests, same } from "../../ctxmix_hf/demo/js/requests.js";
 import { DEFAULTS } from "../../ctxmix_hf/viz/js/model.js";
 
 const old = { model: "m", method: "alti", text: "old", pair: "", options: "" };
@@ -35,13 +35,33 @@ test("an answer that was overtaken is dropped, in whatever order they come", () 
   assert.equal(r.dropped, 2);
 });
 
-test("elsewhere an older answer may come first, but never last", () => {
+test("so it is everywhere, and each part of the page counts for itself", () => {
   const r = new Requests();
   const [one, two] = [r.ask("why"), r.ask("why")];
   assert.deepEqual(
     [r.late("why", one), r.late("why", two), r.late("why", one)],
-    [false, false, true],
+    [true, false, true],
   );
+  assert.equal(r.late("similarity", r.ask("similarity")), false);
+});
+
+test("a part of the page waits for its own answer, and for the map's", () => {
+  const r = new Requests();
+  assert.equal(r.waits("why"), false);
+  const serial = r.ask("why");
+  assert.equal(r.waits("why"), true);
+  r.late("why", serial);
+  assert.equal(r.waits("why"), false);
+  r.ask("main", asked);
+  assert.equal(r.waits("why"), true);
+});
+
+test("an answer agrees with fields that say what it says they said", () => {
+  const fields = { model: "m", text: "new" };
+  const field = (id) => (id in fields ? fields[id] : null);
+  assert.equal(agrees({ model: "m", text: "new", "not-there": "x" }, field), true);
+  assert.equal(agrees({ model: "m", text: "old" }, field), false);
+  assert.equal(agrees(undefined, field), true);
 });
 
 test("what was stopped does not come back", () => {

@@ -27,11 +27,10 @@ export class Requests {
     return String(this.serials[slot]);
   }
 
-  /** Is this answer overtaken? For the map by a newer request, elsewhere by a newer answer. */
+  /** Is this answer overtaken by a newer request? */
   late(slot, serial) {
     const number = Number(serial || 0);
-    const bound = (slot === "main" ? this.serials.main : this.shown[slot]) || 0;
-    if (number < bound) {
+    if (number < (this.serials[slot] || 0)) {
       this.dropped += 1;
       return true;
     }
