@@ -237,14 +237,21 @@ def opened(
 
 # ---- sharing --------------------------------------------------------------------------------------------------
 def files(
-    model: str, method: str, text: str, pair: str = "", settings: str = "", view: str = "{}"
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    settings: str = "",
+    part: str = "",
+    view: str = "{}",
 ) -> tuple[Any, str]:
     """JSON, CSV, HTML and figures of the map as it is shown, in a folder of their own."""
     try:
         tidy()
         folder = tempfile.mkdtemp(prefix=FOLDERS)
         state = _view(view)
-        made = gate.run(handlers.files, folder, model, method, text, pair, settings or "", state)
+        asked = (model, method, text, pair, settings or "", part or "", state)
+        made = gate.run(handlers.files, folder, *asked)
         return gr.update(value=made, visible=True), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
@@ -267,7 +274,7 @@ def tidy(seconds: float = 600) -> None:
 
 
 def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
-    asked = [top[name] for name in ("model", "method", "text", "pair", "options", "serial")]
+    asked = [top[name] for name in ("model", "method", "text", "pair", "options", "part", "serial")]
     default = {name: top[name].value for name in ("model", "method", "text")}
     with gr.Tab("Share & code", id="share") as tab:
         held = "Link to the view you came from (everything is in the address, except an uploaded picture)"

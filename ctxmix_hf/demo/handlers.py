@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import examples, options, pairs
+from ctxmix_hf.demo import documents, examples, options, pairs
 from ctxmix_hf.demo.limits import check_cost, check_text, count_tokens, estimate, info_of
 from ctxmix_hf.demo.pairs import check_pair
 from ctxmix_hf.demo.settings import SETTINGS
@@ -38,17 +38,23 @@ def method_choices(flow: bool = True) -> list[tuple[str, str]]:
     return [(listed_name(name), name) for name in names]
 
 
-def map_of(model: str, method: str, text: str, pair: str = "", settings: str = "") -> Any:
+def map_of(
+    model: str, method: str, text: str, pair: str = "", settings: str = "", part: str = ""
+) -> Any:
     """The `ContextMixingMap` of a sentence or a pair: from the examples where it is one of them, else
-    computed. `settings` are the method's options (`distance=euclidean,per_head=1`).
+    computed. `settings` are the method's options (`distance=euclidean,per_head=1`). A text too long to
+    show by words is shown by its paragraphs (or sentences); `part` is the one of them, from 1, whose
+    words are shown in its place.
     """
-    text, pair = check_text(text), check_pair(pair)
+    text, pair = check_text(text, SETTINGS.document_characters), check_pair(pair)
     asked = options.chosen(method, settings)
     found = examples.find(model, method, text, pair)
     if found is not None and asked is method:
         return found
     held = SHELF.get(model)
-    check_cost(held, method, text, pair)
+    long = not pair and documents.is_long(held, text)
+    check_cost(held, method, text, pair, SETTINGS.document_tokens if long else SETTINGS.tokens)
+    units: dict[str, Any] = {"segments": documents.segments(held, text, part)} if long else {}
     with held.lock:
         made = cm.explain(
             held.model,
@@ -56,21 +62,23 @@ def map_of(model: str, method: str, text: str, pair: str = "", settings: str = "
             asked,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
+            **units,
         )[0]
     return pairs.named(made, held.tokenizer, text, pair)
 
 
 def view_of(
-    model: str, method: str, text: str, pair: str = "", settings: str = ""
+    model: str, method: str, text: str, pair: str = "", settings: str = "", part: str = ""
 ) -> dict[str, Any]:
     """The same for the widget, with what a link needs to reopen it."""
-    made = map_of(model, method, text, pair, settings)
-    query = {"model": model, "method": method, "text": check_text(text), "pair": check_pair(pair)}
-    query["options"] = settings.strip()
+    made = map_of(model, method, text, pair, settings, part)
+    query = {"model": model, "method": method, "text": text.strip(), "pair": check_pair(pair)}
+    query |= {"options": settings.strip(), "part": part.strip()}
     return {
         **made.to_view(title=titled(model, method, settings)),
         "second": pairs.second_starts(made),
         "query": query,
+        **documents.said(made, part),
     }
 
 
@@ -81,10 +89,10 @@ def titled(model: str, method: str, settings: str = "") -> str:
 
 
 def answer(
-    model: str, method: str, text: str, pair: str = "", settings: str = ""
+    model: str, method: str, text: str, pair: str = "", settings: str = "", part: str = ""
 ) -> dict[str, Any]:
     """Everything the map tab shows of one request, computed together so that it belongs together."""
-    view = view_of(model, method, text, pair, settings)
+    view = view_of(model, method, text, pair, settings, part)
     try:
         predicted = predictions(model, text, pair)
     except cm.CtxmixError:
@@ -133,12 +141,13 @@ def files(
     text: str,
     pair: str = "",
     settings: str = "",
+    part: str = "",
     view: dict[str, Any] | None = None,
 ) -> list[str]:
     """The map in every format a person may want, saved in a folder: pictures as the page shows them
     (layer, colours, target, words), tables of the layer and unit it shows, the whole map as data.
     """
-    made = map_of(model, method, text, pair, settings)
+    made = map_of(model, method, text, pair, settings, part)
     scopes = ("input",) if made.layers is None else ("input", "layer")
     state = check_state(view or {}, made.layer_numbers, scopes)
     layer, scope = state.get("layer", -1), state.get("scope", "input")
@@ -183,7 +192,7 @@ def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
     if (
         held.tokenizer is None
         or not text.strip()
-        or max(len(text), len(pair)) > SETTINGS.characters
+        or max(len(text), len(pair)) > SETTINGS.document_characters
     ):
         return ""
     tokens = count_tokens(held, text, check_pair(pair))
@@ -195,12 +204,12 @@ def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
 
 def predictions(model: str, text: str, pair: str = "", top: int = 6) -> dict[str, Any]:
     """A masked LM's words at each [MASK], or a classifier's classes, with probabilities."""
-    text, pair = check_text(text), check_pair(pair)
+    text, pair = check_text(text, SETTINGS.document_characters), check_pair(pair)
     found = examples.find_prediction(model, text, pair)
     if found is not None:
         return found
     held = SHELF.get(model)
-    check_cost(held, "attention", text, pair)
+    check_cost(held, "attention", text, pair, SETTINGS.document_tokens)
     if held.kind == "plain":
         return {"kind": "none", "rows": []}
     with held.lock, torch.no_grad():

@@ -9,7 +9,7 @@ import gradio as gr
 
 from ctxmix_hf.demo import examples, extras, handlers, options, parts, pictures
 
-TOP = ("model", "method", "text", "pair", "options")
+TOP = ("model", "method", "text", "pair", "options", "part")
 Found = dict[Any, Any]
 Parts = Mapping[str, Any]
 
@@ -33,13 +33,14 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
     if not set(TOP) & set(asked):
         return {}
     model, method, text, pair = _asked(asked, page)
-    settings = asked.get("options", "")
+    settings, part = asked.get("options", ""), asked.get("part", "")
     found = {
         page["model"]: model,
         page["text"]: text,
         page["pair"]: pair,
         page["options"]: settings,
-        page["main"]: parts.answer(model, method, text, pair, settings),
+        page["part"]: part,
+        page["main"]: parts.answer(model, method, text, pair, settings, part),
     }
     if method.partition("+")[0] in handlers.map_methods():
         found[page["method"]] = method

@@ -79,7 +79,7 @@ def _top() -> Parts:
     with gr.Row(elem_id="top", equal_height=True):
         text = gr.Textbox(
             DEFAULT[2],
-            label=f"Sentence, at most {SETTINGS.characters:,} characters",
+            label=f"Sentence or text, at most {SETTINGS.document_characters:,} characters",
             placeholder="Type a sentence and press Enter",
             lines=1,
             max_lines=4,
@@ -119,6 +119,7 @@ def _top() -> Parts:
     )
     parts.html("message-box", f"<div id='message'></div>{PENDING}")
     settings = gr.Textbox("", label="Options of the method", elem_id="options", visible="hidden")
+    part = gr.Textbox("", label="Paragraph shown by words", elem_id="part", visible="hidden")
     stop = gr.Button("Stop", elem_id="stop", visible="hidden")
     now = gr.Textbox("map", visible="hidden")  # the tab that is open
     serial = gr.Textbox("", visible="hidden")  # the number of a request, filled in by the browser
@@ -128,6 +129,7 @@ def _top() -> Parts:
         "text": text,
         "pair": pair,
         "options": settings,
+        "part": part,
         "show": show,
         "now": now,
         "serial": serial,
@@ -152,6 +154,7 @@ FIELDS = ("model", "method", "text", "pair", "options")
 def _map_tab(made: Parts) -> Parts:
     with gr.Tab("Map", id="map") as tab, gr.Row():
         with gr.Column(scale=7, min_width=320):
+            parts.html("part-place", "<div id='part-box'></div>")
             main = parts.heatmap("main", parts.answer(*DEFAULT))
         with gr.Column(scale=3, min_width=280, elem_id="beside"):
             places = ("prediction", "method-info", "method-options")
@@ -424,7 +427,7 @@ def _compare_tab(made: Parts) -> Parts:
 
 def _events(made: Parts) -> None:
     """A new text, model or method: the map with what stands beside it, and the open tab."""
-    asked = [made[name] for name in (*FIELDS, "serial")]
+    asked = [made[name] for name in (*FIELDS, "part", "serial")]
     triggers = [
         made["text"].submit,
         made["pair"].submit,
@@ -432,6 +435,7 @@ def _events(made: Parts) -> None:
         made["method"].input,
         made["model"].input,
         made["options"].submit,
+        made["part"].submit,
     ]
     drawn = [
         gr.on(
@@ -441,14 +445,14 @@ def _events(made: Parts) -> None:
             made["main"],
             concurrency_id="model",
             trigger_mode="multiple",
-            js=parts.stamped("main", 5),
+            js=f"(...fields) => window.ctxmixSpace.main(fields.slice(0, {len(FIELDS) + 1}))",
             **PRIVATE,
         )
     ]
     for button, (_, model, text, pair) in zip(
         made["examples_tab"], examples.SENTENCES, strict=True
     ):
-        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair, "")))
+        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair, "", "")))
         words = ", ".join(map(json.dumps, examples.REASONS[model, text]))
         button.click(
             None,

@@ -84,11 +84,18 @@ def say(text: str) -> str:
 
 
 def answer(
-    model: str, method: str, text: str, pair: str = "", settings: str = "", serial: str = ""
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    settings: str = "",
+    part: str = "",
+    serial: str = "",
 ) -> dict[str, Any]:
     """Everything the map tab shows of one request, with the request and its number; or why there is nothing."""
-    asked = (model, method, text, pair or "", settings or "")
-    query = dict(zip(("model", "method", "text", "pair", "options"), map(str, asked), strict=True))
+    asked = (model, method, text, pair or "", settings or "", part or "")
+    names = ("model", "method", "text", "pair", "options", "part")
+    query = dict(zip(names, map(str, asked), strict=True))
     try:
         # a stored example waits for nobody
         stored = (
@@ -100,7 +107,9 @@ def answer(
             gate.cancel("main")
             made = handlers.answer(*asked)
         else:
-            made = gate.latest("main", handlers.answer, *asked)
+            made = gate.latest("main", handlers.answer, *asked, order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         return {
             "serial": serial,
@@ -147,9 +156,19 @@ def why(
     said["why-rule"] = options.RULE_NAMES.get(rule, "")
     try:
         account, others = gate.latest(
-            "why", handlers.why, model, text, pair, word or "", foil or "", rule or ""
+            "why",
+            handlers.why,
+            model,
+            text,
+            pair,
+            word or "",
+            foil or "",
+            rule or "",
+            order=serial,
         )
         html = panels.why_panel(account, others)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         html = panels.message(str(error), "warn")
     return {"serial": serial, "fields": said, "html": html}
@@ -158,7 +177,9 @@ def why(
 def similar(model: str, text_a: str, text_b: str, serial: str = "") -> dict[str, Any]:
     said = fields(model=model, text_a=text_a, text_b=text_b)
     try:
-        html = gate.latest("similarity", handlers.similar, model, text_a, text_b)
+        html = gate.latest("similarity", handlers.similar, model, text_a, text_b, order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         html = panels.message(str(error))
     return {"serial": serial, "fields": said, "html": html}
@@ -167,7 +188,9 @@ def similar(model: str, text_a: str, text_b: str, serial: str = "") -> dict[str,
 def ranked(model: str, query: str, documents: str, serial: str = "") -> dict[str, Any]:
     said = fields(model=model, text_a=query, documents=documents)
     try:
-        html = gate.latest("ranking", handlers.ranked, model, query, documents or "")
+        html = gate.latest("ranking", handlers.ranked, model, query, documents or "", order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         html = panels.message(str(error))
     return {"serial": serial, "fields": said, "html": html}
@@ -220,10 +243,17 @@ def compare(
     stamp = {"serial": serial, "fields": said}
     try:
         made = gate.latest(
-            "compare", handlers.compared, (model, method, text, settings), wanted, query
+            "compare",
+            handlers.compared,
+            (model, method, text, settings),
+            wanted,
+            query,
+            order=serial,
         )
         first, second_view, gap = ({**view, **stamp} for view in made)
         return first, second_view, gap
+    except gate.Overtaken:
+        return gr.skip(), gr.skip(), gr.skip()
     except cm.CtxmixError as error:
         wrong = {**stamp, "error": panels.message(str(error))}
         return wrong, wrong, wrong
@@ -245,12 +275,18 @@ def agree_steps(
     yield {**stamp, "html": panels.progress(0, 0)}
     try:
         place, rows = int(target or 0), dict[str, Any]()
-        quick, left_out = gate.latest("agreement", handlers.quick_methods, model, text, pair)
+        quick, left_out = gate.latest(
+            "agreement", handlers.quick_methods, model, text, pair, order=serial
+        )
         for name in quick:
             yield {**stamp, "html": panels.progress(len(rows), len(quick), name)}
-            rows |= gate.latest("agreement", handlers.target_row, model, text, [name], place, pair)
+            rows |= gate.latest(
+                "agreement", handlers.target_row, model, text, [name], place, pair, order=serial
+            )
         table = handlers.correlations(rows, place, left_out)
         yield {**stamp, "html": panels.agreement_table(table)}
+    except gate.Overtaken:
+        return
     except cm.CtxmixError as error:
         yield {**stamp, "html": panels.message(str(error))}
 
@@ -260,7 +296,11 @@ def show_image(
 ) -> dict[str, Any]:
     said = fields(vision_model=model, vision_method=listed_name(method), picture=name)
     try:
-        made = gate.latest("image", pictures.view, image, model.strip(), method, name or "")
+        made = gate.latest(
+            "image", pictures.view, image, model.strip(), method, name or "", order=serial
+        )
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         made = {"error": panels.message(str(error))}
     return {**made, "serial": serial, "fields": said}

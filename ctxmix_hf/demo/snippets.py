@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import examples, library
+from ctxmix_hf.demo import documents, examples, gate, library
 from ctxmix_hf.demo.options import code
+from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF, VISION
 
 NUMBERS = ("layer", "specials", "diagonal", "k", "zoom", "even")
@@ -66,13 +67,21 @@ def _text(text: str, pair: str) -> str:
 
 
 def of_map(
-    model: str, method: str, text: str, pair: str = "", options: str = "", settings: str = ""
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    options: str = "",
+    settings: str = "",
+    part: str = "",
 ) -> str:
-    """A sentence or a pair."""
+    """A sentence, a pair, or the paragraphs (or sentences) of a long text."""
     end = f", {options}" if options else ""
+    long = len(text) > SETTINGS.tokens and not pair.strip()
+    end_of = gate.run(documents.code, model, text, part) if long else ""
     return (
         f"import ctxmix_hf as cm\n\n{load_line(model)}"
-        f"m = cm.explain(model, {_text(text, pair)}, {code(method, settings)})\n"
+        f"m = cm.explain(model, {_text(text, pair)}, {code(method, settings)}{end_of})\n"
         f'm.show({options})    # the same picture\nm.to_html("map.html"{end})    # one file, opens by double click\n'
     )
 
@@ -175,5 +184,11 @@ def of_view(query: str, default: Asked) -> str:
     ):
         return others[tab](a)
     return of_map(
-        a["model"], a["method"], a["text"], a.get("pair", ""), display(a), a.get("options", "")
+        a["model"],
+        a["method"],
+        a["text"],
+        a.get("pair", ""),
+        display(a),
+        a.get("options", ""),
+        a.get("part", ""),
     )

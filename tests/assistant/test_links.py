@@ -84,7 +84,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_map_is_reopened(found: dict[str, Any]) -> None:
     opened = found["map"]
-    assert opened["computed"] == {"answer": [MODEL, "value_zeroing", KEYS, "", ""]}
+    assert opened["computed"] == {"answer": [MODEL, "value_zeroing", KEYS, "", "", ""]}
     assert opened["values"]["method"] == "value_zeroing" and opened["values"]["text"] == KEYS
 
 

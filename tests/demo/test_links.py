@@ -321,7 +321,9 @@ def test_the_code_of_a_view_runs(
         assert list(page.order) == list(scope["r"].order) and page.documents == scope["r"].documents
     if "options" in asked and name == "gap":
         page = handlers.compare(MODEL, "alti", KEYS, MODEL, "alti", KEYS, "", "norm=2", "")[2]
-        assert np.allclose(scope["gap"].input, page.input, atol=1e-5) and page.input.abs().max() > 1e-3
+        assert (
+            np.allclose(scope["gap"].input, page.input, atol=1e-5) and page.input.abs().max() > 1e-3
+        )
 
 
 def test_the_code_of_a_stored_map_and_a_picture_runs(

@@ -45,6 +45,15 @@ test("so it is everywhere, and each part of the page counts for itself", () => {
   assert.equal(r.late("similarity", r.ask("similarity")), false);
 });
 
+test("the same request twice has one number until it is answered", () => {
+  const r = new Requests();
+  const serial = r.ask("why", null, "a");
+  assert.equal(r.ask("why", null, "a"), serial);
+  assert.notEqual(r.ask("why", null, "b"), serial);
+  r.late("why", "2");
+  assert.equal(r.ask("why", null, "b"), "3");
+});
+
 test("a part of the page waits for its own answer, and for the map's", () => {
   const r = new Requests();
   assert.equal(r.waits("why"), false);

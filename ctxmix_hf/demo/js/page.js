@@ -1,7 +1,7 @@
 /* The page around the widgets: puts answers where they belong and keeps every view in the address. */
 import { entries, fromLink, merged, stamped } from "./address.js";
 import { Comparison, SIDES } from "./compare.js";
-import { settings } from "./options.js";
+import { settings, type } from "./options.js";
 import { agrees, ASKED, Requests } from "./requests.js";
 import { tour } from "./tour.js";
 
@@ -102,10 +102,50 @@ space.shown = (fields) => {
 // ---- one state, one picture ----
 space.ask = (slot, ...fields) => {
   const asked = Object.fromEntries(ASKED.map((key, k) => [key, String(fields[k] || "").trim()]));
-  const number = requests.ask(slot, asked);
+  const number = requests.ask(slot, asked, fields.length ? JSON.stringify(fields) : "");
   refresh();
   return number;
 };
+
+/** The map's request: its fields, and its number. */
+space.main = (given) => {
+  const now = given.map((value) => value || "");
+  const shown = (widgets.main && widgets.main.p.query) || {};
+  if (now[2].trim() !== shown.text) now[5] = "";
+  return [...now, space.ask("main", ...now)];
+};
+
+/** The field of the part says what is shown; it is nobody's to type in. */
+function settle(part) {
+  const box = document.querySelector("#part :is(textarea, input)");
+  if (!box || box.value === part) return;
+  box.value = part;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+/** Of a long text: a paragraph by its words, or all paragraphs again. */
+function partOf(main) {
+  const host = document.querySelector("#part-box");
+  const { part } = main.p;
+  const key = JSON.stringify([part, main.pins]);
+  if (!host || host.dataset.shown === key) return;
+  host.dataset.shown = key;
+  host.textContent = "";
+  if (!part) return;
+  const rows = main.p.special.map((special, i) => (special ? -1 : i)).filter((i) => i >= 0);
+  const at = rows.indexOf(main.pins[0]);
+  const say = (text, to) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = text;
+    button.onclick = () => type("#part :is(textarea, input)", to);
+    host.append(button);
+  };
+  if (part.shown) say(`All ${part.unit}s`, "");
+  else if (at >= 0) say(`Words of this ${part.unit}`, String(at + 1));
+  const long = `A long text: rows and columns are its ${part.unit}s`;
+  host.append(part.shown ? `${part.unit} ${part.shown} by its words` : long);
+}
 
 /** What a field of the page says; null where there is none, nothing where none of several is chosen. */
 function field(name) {
@@ -142,6 +182,7 @@ function fields() {
     text: field("text"),
     pair: field("pair"),
     options: field("options"),
+    part: field("text") === shown.text ? field("part") : "", // a part of another text is none of this one
   };
   for (const key of ASKED)
     if (now[key] === null || now[key] === undefined) now[key] = shown[key] || "";
@@ -193,6 +234,7 @@ function refresh() {
   else clear("#other-method-options");
   others();
   if (!main) return;
+  partOf(main);
   const stands = requests.stands(main.p.query, now, waiting);
   main.stale(stands !== "fresh", stands === "pending");
   const beside = document.querySelector("#beside");
@@ -295,6 +337,7 @@ space.show = (host, name, payload) => {
     return;
   }
   if (name === "main") {
+    settle((payload.query || {}).part || "");
     place("prediction", payload.prediction, payload.query);
     if (payload.serial) forget();
   }

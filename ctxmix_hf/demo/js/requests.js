@@ -1,5 +1,5 @@
 /* One state, one picture: every request has a number, and an answer that was overtaken is dropped. Pure; tested without a browser. */
-export const ASKED = ["model", "method", "text", "pair", "options"];
+export const ASKED = ["model", "method", "text", "pair", "options", "part"];
 
 /** Do two requests ask for the same picture? A field that is missing says nothing. */
 export const same = (a, b) => ASKED.every((key) => (a[key] || "") === (b[key] || ""));
@@ -12,13 +12,19 @@ export class Requests {
   constructor(now = Date.now) {
     this.now = now;
     this.serials = {}; // by slot: the number of the last request
+    this.keys = {}; // by slot: what was asked for last
     this.shown = {}; // by slot: the number of the answer that stands there
     this.dropped = 0;
     this.wanted = null; // what the map is being computed for
   }
 
-  /** A new request; its number goes with it and comes back with the answer. */
-  ask(slot, asked = null) {
+  /** A new request; its number goes with it and comes back with the answer. The same one again, while it is
+      on its way (Gradio may say twice that a field changed), keeps its number. */
+  ask(slot, asked = null, key = "") {
+    const again =
+      key && this.keys[slot] === key && (this.serials[slot] || 0) > (this.shown[slot] || 0);
+    if (again) return String(this.serials[slot]);
+    this.keys[slot] = key;
     this.serials[slot] = (this.serials[slot] || 0) + 1;
     if (slot === "main") {
       this.wanted = asked;
@@ -42,6 +48,7 @@ export class Requests {
   overtake(slot) {
     this.serials[slot] = (this.serials[slot] || 0) + 1;
     this.shown[slot] = this.serials[slot];
+    this.keys[slot] = "";
   }
 
   answered() {
@@ -51,6 +58,7 @@ export class Requests {
   /** Nobody waits for the map any more: its answer, if it comes, is late. */
   cancel() {
     this.serials.main = (this.serials.main || 0) + 1;
+    this.keys.main = "";
     this.wanted = null;
   }
 
