@@ -60,8 +60,21 @@ def code(model: str, text: str, part: str = "") -> str:
 
 
 def said(made: Any, part: str = "") -> dict[str, Any]:
-    """For the widget: what its rows are, and which of them is shown by its words."""
-    unit = made.meta.get("unit")
-    if unit not in ("paragraph", "sentence", "segment"):
+    """For the widget: what its rows are, which of them is shown by its words, and the others by number."""
+    if made.meta.get("unit") not in ("paragraph", "sentence", "segment"):
         return {}
-    return {"part": {"unit": unit_of(made.tokens[0].text).removesuffix("s"), "shown": part.strip()}}
+    tokens = made.tokens[0]
+    unit = unit_of(tokens.text)
+    rows = [place for place, special in enumerate(tokens.special) if not special]
+    count, shown = len(UNITS[unit](tokens.text)), int(part or 0)
+    numbers = [number for number in range(1, count + 1) if number != shown]
+    before = sum(number < shown for number in numbers) if shown else count
+    places = [*rows[:before], *rows[len(rows) - (count - before - bool(shown)) :]]
+    labels = list(tokens.shown())
+    for place, number in zip(places, numbers, strict=True):
+        labels[place] = f"{number}. {labels[place]}"
+    return {
+        "part": {"unit": unit.removesuffix("s"), "shown": part.strip()},
+        "tokens": labels,
+        "words": labels,
+    }

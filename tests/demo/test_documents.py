@@ -32,6 +32,11 @@ def test_a_long_text_is_shown_by_its_paragraphs(long: str, whole: Any) -> None:
     assert np.allclose(made.input, whole.segments("paragraphs").input, atol=1e-6)
     view = handlers.view_of(long, "attention_rollout", TEXT)
     assert view["part"] == {"unit": "paragraph", "shown": ""}
+    assert [label[:3] for label in view["words"][1:-1]] == ["1. ", "2. ", "3. ", "4. ", "5. "]
+    words = handlers.view_of(long, "attention_rollout", TEXT, part="3")["words"]
+    numbered = [label for label in words if label[:2] in ("1.", "2.", "3.", "4.", "5.")]
+    assert [words.index(label) for label in numbered] == [1, 2, len(words) - 3, len(words) - 2]
+    assert [label[0] for label in numbered] == ["1", "2", "4", "5"]
     assert "part" not in handlers.view_of(long, "attention_rollout", PARAGRAPHS[0])
 
 

@@ -143,7 +143,7 @@ function partOf(main) {
   };
   if (part.shown) say(`All ${part.unit}s`, "");
   else if (at >= 0) say(`Words of this ${part.unit}`, String(at + 1));
-  const long = `A long text: rows and columns are its ${part.unit}s`;
+  const long = `A long text: rows and columns are its ${part.unit}s. Choose one to see its words.`;
   host.append(part.shown ? `${part.unit} ${part.shown} by its words` : long);
 }
 
