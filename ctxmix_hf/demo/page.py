@@ -184,7 +184,7 @@ def _why_tab(made: Parts) -> Parts:
             word = gr.Textbox(
                 REASON[0],
                 label="Explain this word or class",
-                placeholder="explain: what the model predicts",
+                placeholder="what the model predicts",
                 elem_id="why-word",
                 container=False,
                 min_width=140,
@@ -192,7 +192,7 @@ def _why_tab(made: Parts) -> Parts:
             foil = gr.Textbox(
                 REASON[1],
                 label="Rather than this one",
-                placeholder="rather than: (nothing)",
+                placeholder="(nothing)",
                 elem_id="why-foil",
                 container=False,
                 min_width=140,

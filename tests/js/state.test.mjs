@@ -1,7 +1,7 @@
 // One state, one picture: the page's requests, its address and its comparison's numbers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { entries, fromLink, merged } from "../../ctxmix_hf/demo/js/address.js";
+import { entries, fromLink, merged, ofTab } from "../../ctxmix_hf/demo/js/address.js";
 import { readOptions, writeOptions } from "../../ctxmix_hf/demo/js/options.js";
 import { spearman } from "../../ctxmix_hf/demo/js/ranks.js";
 import { agrees, Requests, same } from "../../ctxmix_hf/demo/js/requests.js";
@@ -118,4 +118,10 @@ test("rank correlation, with ties", () => {
   assert.equal(spearman([1, 2, 3], [3, 2, 1]), -1);
   assert.ok(Math.abs(spearman([1, 2, 2, 4], [1, 2, 3, 4]) - 0.9486832980505138) < 1e-12);
   assert.ok(Number.isNaN(spearman([1, 1], [1, 2])));
+});
+
+test("a link holds what its tab reads, not what other tabs left in the address", () => {
+  const q = () => new URLSearchParams("tab=why&text=t&word=are&mode=x&c.layer=2&id=3&layer=4&v=2");
+  assert.equal(ofTab(q(), "why").toString(), "tab=why&text=t&word=are&layer=4&v=2");
+  assert.equal(ofTab(q(), "compare").toString(), "tab=why&text=t&mode=x&c.layer=2&layer=4&v=2");
 });

@@ -1,5 +1,5 @@
 /* The page around the widgets: puts answers where they belong and keeps every view in the address. */
-import { entries, fromLink, merged, stamped } from "./address.js";
+import { entries, fromLink, merged, ofTab, stamped } from "./address.js";
 import { Comparison, SIDES } from "./compare.js";
 import { settings, type } from "./options.js";
 import { agrees, ASKED, Requests } from "./requests.js";
@@ -78,7 +78,7 @@ space.asked = () => {
     if (!q.has(key) && value !== "") q.set(key, value);
   }
   q.delete("embed");
-  return stamped(q).toString();
+  return stamped(ofTab(q, current())).toString();
 };
 
 space.link = () => {

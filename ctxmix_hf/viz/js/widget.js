@@ -403,6 +403,11 @@ export class Widget {
       box.append(t);
       if (i === kept) t.focus({ preventScroll: true });
     });
+    // a long sentence scrolls: what is meant is in sight
+    const at = box.querySelector(kept >= 0 ? `[data-row="${kept}"]` : ".cmx-target");
+    if (at && box.scrollHeight > box.clientHeight)
+      box.scrollTop =
+        at.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 2;
   }
 
   walk(e, t) {
