@@ -481,7 +481,8 @@ def _events(made: Parts) -> None:
         js="(...fields) => window.ctxmixSpace.reason(...fields)",
         **PRIVATE,
     )
-    others = {  # of a tab: slot, function, fields beside the tab and the number, where the answer goes
+    # of a tab: slot, function, fields beside the tab and the number, where the answer goes
+    others: dict[str, list[tuple[str, Any, list[str], list[str]]]] = {
         "compare": [
             (
                 "compare",

@@ -188,9 +188,9 @@ def test_files_are_of_what_is_shown_not_of_what_is_being_typed(visit: Any) -> No
     page = visit()
     idle(page, KEYS)
     page.page.locator("textarea").first.fill(NEW)  # without Enter
-    fields = ["ctxmix/agreement", "alti", NEW, "", ""]
+    fields = ["ctxmix/agreement", "alti", NEW, "", "", ""]
     sent = page.page.evaluate("(fields) => window.ctxmixSpace.shown(fields)", fields)
-    assert sent == ["ctxmix/agreement", "alti", KEYS, "", ""]
+    assert sent == ["ctxmix/agreement", "alti", KEYS, "", "", ""]
 
 
 def test_late_scores_of_another_sentence_are_dropped(visit: Any) -> None:
