@@ -33,6 +33,7 @@ from ctxmix_hf.instrumentation.layout import HiddenLayout
 from ctxmix_hf.instrumentation.session import Instrumentation, LayerStack, instrumentation_of
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.pooling import MODES, Pooling, pooled_vector, read_pooling, short_mode
+from ctxmix_hf.text.batch import encode, encode_one
 from ctxmix_hf.text.targets import class_token
 from ctxmix_hf.text.tokens import Tokens, read_encoding, read_tokens
 from ctxmix_hf.unwrapping import base_model
@@ -231,12 +232,12 @@ class Embedder:
         return Text(tensors, _with_words(batch.tokens[0], text), text)
 
     def _named(self, ids: list[int], whole: str) -> Tokens:
-        encoding = self.tokenizer([whole], truncation=True, max_length=len(ids))
+        encoding = encode(self.tokenizer, [whole], truncation=True, max_length=len(ids))
         if encoding["input_ids"][0] == ids and getattr(encoding, "is_fast", False):
             tokens = read_encoding(encoding, self.tokenizer, [whole])[0]
         else:
             tokens = read_tokens([ids], self.tokenizer)[0]
-        there = len(self.tokenizer([whole], verbose=False)["input_ids"][0])
+        there = len(encode_one(self.tokenizer, whole, verbose=False)["input_ids"])
         if there > len(ids):
             shown = list(tokens.shown())[-4:-1]
             warnings.warn(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ctxmix_hf.algebra.budget import Budget, available, size_in_words
-from ctxmix_hf.errors import OptionError
+from ctxmix_hf.errors import OptionError, RecordError
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.requests import EagerCall, RecordedCall
 from ctxmix_hf.instrumentation.session import (
@@ -30,7 +31,7 @@ from ctxmix_hf.recipes import (
     rows_of_maps,
     rows_of_record,
 )
-from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import VIEWS
 from ctxmix_hf.sparse import LayerTops, sparse
 from ctxmix_hf.unwrapping import base_model, unwrapped
@@ -70,42 +71,61 @@ def write_methods(config: Any, value: Any) -> None:
         delattr(config, CONFIG_KEY)
 
 
-class MapsOfCall:
-    """What `output_context_mixing=` returns; a `cache` (a `MapStore`) gives what it has."""
+@dataclass(frozen=True)
+class RecordMaps:
+    """Maps that are made when the whole record is there; a `cache` (a `MapStore`) gives what it has."""
 
-    def gather(
-        self, methods: Any, options: dict[str, Any]
-    ) -> LayerMaps | LayerRows | LayerTops | None:
-        """Layer by layer during the forward pass, where no method needs the whole record."""
-        recipes, wanted = resolve(methods), Wanted.asked(options)
-        if options.get("cache") is not None or not all(
-            recipe.method.layer_by_layer for recipe in recipes.values()
-        ):
-            return None
-        budget = Budget.of(options.get("max_memory"))
-        if wanted is None:
-            return LayerMaps(recipes, budget)
-        if wanted.top_k is not None:
-            rolls = all(recipe.aggregation == "rollout" for recipe in recipes.values())
-            return LayerTops(recipes, budget, wanted) if rolls else None
-        joins = all(recipe.aggregation != "flow" for recipe in recipes.values())
-        return LayerRows(recipes, budget, wanted) if joins else None
+    methods: Any
+    options: dict[str, Any]
 
-    def of_record(
-        self, record: ModelRecord, methods: Any, options: dict[str, Any], output: Any = None
+    streams = False
+    defers = False
+    reads_value_bias = True
+
+    def add(self, layer: LayerRecord) -> None:
+        raise RecordError("These maps need the whole record: no layer can be added by itself.")
+
+    def finish(
+        self, record: ModelRecord, places: Sequence[int] | None = None, output: Any = None
     ) -> dict[str, Any]:
-        wanted = Wanted.asked(options)
+        options, wanted = self.options, Wanted.asked(self.options)
         if options.get("cache") is not None:
-            maps = options["cache"].maps_of_call(record, methods, options)
+            maps = options["cache"].maps_of_call(record, self.methods, options)
         elif wanted is not None and wanted.targets:
-            return rows_of_record(record, methods, wanted, options.get("max_memory"), output)
+            return rows_of_record(record, self.methods, wanted, options.get("max_memory"), output)
         else:
-            maps = compute_maps(record, methods, options.get("max_memory"))
+            maps = compute_maps(record, self.methods, options.get("max_memory"))
         if wanted is not None and wanted.top_k is not None:
             return {
                 key: sparse(wanted.named(made, output), wanted.top_k) for key, made in maps.items()
             }
         return maps if wanted is None else rows_of_maps(maps, wanted, output)
+
+
+class MapsOfCall:
+    """What `output_context_mixing=` returns: layer by layer during the forward pass where no method needs the whole
+    record, else from the record.
+    """
+
+    def begin(
+        self, methods: Any, options: dict[str, Any], whole: bool = False
+    ) -> LayerMaps | LayerRows | LayerTops | RecordMaps:
+        recipes, wanted = resolve(methods), Wanted.asked(options)
+        from_record = RecordMaps(methods, options)
+        if (
+            whole
+            or options.get("cache") is not None
+            or not all(recipe.method.layer_by_layer for recipe in recipes.values())
+        ):
+            return from_record
+        budget = Budget.of(options.get("max_memory"))
+        if wanted is None:
+            return LayerMaps(recipes, budget)
+        if wanted.top_k is not None:
+            rolls = all(recipe.aggregation == "rollout" for recipe in recipes.values())
+            return LayerTops(recipes, budget, wanted) if rolls else from_record
+        joins = all(recipe.aggregation != "flow" for recipe in recipes.values())
+        return LayerRows(recipes, budget, wanted) if joins else from_record
 
     def check(self, base: Any, x: Tensor, methods: Any, options: dict[str, Any]) -> None:
         """Whole maps of a long input are refused where they would not fit into memory, with what can be had."""
@@ -114,7 +134,7 @@ class MapsOfCall:
         depth = getattr(config, "num_hidden_layers", None)
         if x.is_floating_point() or x.dim() != 2 or not isinstance(depth, int):
             return
-        rows = self.gather(methods, options)
+        rows = self.begin(methods, options)
         if isinstance(rows, LayerRows) and rows.defers:
             return
         batch, tokens = x.shape
@@ -127,7 +147,7 @@ class MapsOfCall:
             rows, LayerTops
         ):  # a layer's map, its product with those below, and both in work
             each, shape, kept = each // depth, f"[{tokens}, {tokens}]", 4 * len(recipes)
-        if rows is None:  # the whole record, attention of every head among it
+        if isinstance(rows, RecordMaps):  # the whole record, attention of every head among it
             kept += int(getattr(config, "num_attention_heads", 1))
         free = available()
         if free is None or each * kept <= free:
@@ -136,7 +156,7 @@ class MapsOfCall:
         offer = (
             "ask for rows (explain(..., target=...), targets=[...] in a model call), top_k=8 or "
             f"segments='sentences' of {ROWS}, or split the text"
-            if (wanted is not None and wanted.top_k is None) or rows is None
+            if (wanted is not None and wanted.top_k is None) or isinstance(rows, RecordMaps)
             else "ask for target=... (targets=[...] in a model call), "
             f"{'' if wanted else 'top_k=8 '}or segments='sentences', which need no whole map, or split the text"
         )

@@ -15,9 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import Pipeline
 
 from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
+from ctxmix_hf.calling import call
 from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.explaining import attribute
 from ctxmix_hf.instrumentation.awake import keeps_modes
@@ -28,9 +30,10 @@ from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.task import TASK, register
+from ctxmix_hf.text.batch import TextBatch, encode, encode_one
 from ctxmix_hf.text.inputs import with_decoder
 from ctxmix_hf.text.segments import Segments, check_segments
-from ctxmix_hf.text.tokens import read_encoding
+from ctxmix_hf.text.tokens import Tokens, read_encoding
 from ctxmix_hf.unwrapping import base_model
 
 __all__ = ["TASK", "ContextMixingPipeline", "register"]
@@ -95,7 +98,7 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
     def preprocess(self, text: Any, **options: Any) -> dict[str, Any]:
         if not isinstance(text, str) or not text.strip():
             raise InputError("The context-mixing pipeline takes texts that are not empty.")
-        return {**self.tokenizer(text, return_tensors="pt", **options), "text": text}
+        return {**encode_one(self.tokenizer, text, return_tensors="pt", **options), "text": text}
 
     def _forward(
         self,
@@ -105,7 +108,7 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
         segments: Segments | None = None,
         **asked: Any,
     ) -> dict[str, Any]:
-        text, rows = inputs.pop("text"), {}
+        text = inputs.pop("text")
         explains = _explains_a_prediction(method)
         unfit = {"target": target, "segments": segments} if explains else asked
         if wrong := [name for name, value in unfit.items() if value is not None]:
@@ -113,21 +116,18 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
                 f"{method} {'scores the input tokens for a prediction' if explains else 'makes maps'}: "
                 f"leave {' and '.join(wrong)} out."
             )
+        tokens = self._tokens(text, inputs["input_ids"])
         if explains:
             return {
                 "mask": inputs["input_ids"],
-                "map": self._scores(inputs, method, asked),
+                "map": self._scores(inputs, tokens, method, asked),
                 "text": text,
             }
+        rows = {}
         if target is not None or segments is not None:
-            targets = () if target is None else (target,)
-            rows = {"targets": Wanted(targets, False, segments, named=self._named(text))}
-        with torch.no_grad():
-            out = self.model(
-                **with_decoder(base_model(self.model), inputs),
-                output_context_mixing=[method],
-                **rows,
-            )
+            rows["targets"] = Wanted(() if target is None else (target,), False, segments)
+        tensors = with_decoder(base_model(self.model), inputs)
+        out = call(self.model, TextBatch(tensors, tokens), output_context_mixing=[method], **rows)
         made = next(iter(out.context_mixing.values()))
         return {
             "mask": made.mask,
@@ -136,45 +136,39 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
         }  # a tensor first: transformers reads the batch size off it
 
     def _scores(
-        self, inputs: dict[str, Any], method: Any, asked: dict[str, Any]
+        self,
+        inputs: dict[str, Any],
+        tokens: list[Tokens] | None,
+        method: Any,
+        asked: dict[str, Any],
     ) -> list[Attribution]:
         """Each text on its own, without its padding: it names its own class."""
         real = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
-        with torch.enable_grad():
-            return [
-                attribute(
-                    self.model,
-                    {name: value[i : i + 1, keep] for name, value in inputs.items()},
-                    method,
-                    tokenizer=self.tokenizer,
-                    **asked,
-                )
-                for i, keep in enumerate(real)
-            ]
+        found = []
+        for i, keep in enumerate(real):
+            one = {name: value[i : i + 1, keep] for name, value in inputs.items()}
+            with torch.enable_grad():
+                made = attribute(self.model, one, method, tokenizer=self.tokenizer, **asked)
+            if tokens is not None:
+                made = replace(made, tokens=[tokens[i].take(keep.nonzero().flatten().tolist())])
+            found.append(made)
+        return found
 
-    def _named(self, text: Any) -> Any:
-        """Gives maps of these texts their words."""
+    def _tokens(self, text: str | list[str], ids: Tensor) -> list[Tokens] | None:
+        """The words of these texts, which transformers' own batching does not carry; None where it cut them."""
         texts = [text] if isinstance(text, str) else list(text)
-        encoding = self.tokenizer(texts, padding=len(texts) > 1)
-        tokens = read_encoding(encoding, self.tokenizer, texts)
-        return lambda made, out: (
-            replace(made, tokens=tokens)
-            if len(tokens) == len(made) and len(tokens[0]) == made.size
-            else made
-        )
+        encoding = encode(self.tokenizer, texts, padding=len(texts) > 1)
+        same = encoding["input_ids"] == ids.tolist()
+        return read_encoding(encoding, self.tokenizer, texts) if same else None
 
     def postprocess(
         self, result: dict[str, Any], target: Any = None, layer: int = -1, words: bool = False
     ) -> ContextMixingMap | Attribution:
-        text = result["text"] if isinstance(result["text"], str) else result["text"][0]
         made = result["map"][0]
         if isinstance(made, TargetRows):
             return made.attribution()
         if made.meta.get("unit") is not None:  # segments, which have their names already
             return made if target is None else made.attribution(target, layer)
-        encoding = self.tokenizer([text])
-        tokens = read_encoding(encoding, self.tokenizer, [text])
-        made = replace(made, tokens=tokens) if len(tokens[0]) == made.mask.shape[1] else made
         shown = made.words() if words else made
         if isinstance(shown, Attribution):
             return shown

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from ctxmix_hf.counting import layer_index
 from ctxmix_hf.errors import AlikeRowsWarning, InputError, OptionError, StoreError, UnknownNameError
 from ctxmix_hf.methods import METHODS, About, AbstractMethod, InputMethod, LayerMethod, make_method
 from ctxmix_hf.methods.attention import AttentionFixedResidual
+from ctxmix_hf.methods.base import layer_map_of
 from ctxmix_hf.methods.hta import HtaTimesInput
 from ctxmix_hf.methods.norms import NormEncoder, NormResidualNorm
 from ctxmix_hf.records import LayerRecord, ModelRecord
@@ -219,6 +219,8 @@ def _recipe(spec: Any) -> Recipe:
 class LayerMaps:
     """The maps of layer methods, gathered layer by layer: what methods share is computed once and then forgotten."""
 
+    streams = True
+
     def __init__(self, recipes: dict[str, Recipe], budget: Budget) -> None:
         self.recipes, self.budget = recipes, budget
         self.maps: dict[str, list[Tensor]] = {key: [] for key in recipes}
@@ -228,7 +230,7 @@ class LayerMaps:
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:
-        layer.asked = tuple(recipe.method for recipe in self.recipes.values())
+        layer.workspace.methods = tuple(recipe.method for recipe in self.recipes.values())
         if layer.deferred is not None:
             made, notes = whole_from_rows(layer, self.recipes, self.budget)
             for key, recipe in self.recipes.items():
@@ -241,8 +243,8 @@ class LayerMaps:
         for key, recipe in self.recipes.items():
             method, budget = recipe.method, self.budget
             assert isinstance(method, LayerMethod)
-            self.maps[key].append(layer.once(method, partial(method.layer_map, layer, budget)))
-            for note, value in method.layer_notes(layer).items():
+            self.maps[key].append(layer_map_of(layer, method, budget))
+            for note, value in method.layer_notes(layer, budget).items():
                 self.notes[key].setdefault(note, []).append(value)
             per_head = method.head_maps(layer, budget)
             if per_head is not None:
@@ -307,12 +309,12 @@ def whole_from_rows(
     for part in _blocks(layer, recipes, budget):
         for method in dict.fromkeys(recipe.method for recipe in recipes.values()):
             assert isinstance(method, LayerMethod)
-            rows = part.once(method, partial(method.layer_map, part, budget))
+            rows = layer_map_of(part, method, budget)
             if method not in made:
                 made[method] = rows.new_zeros(batch, tokens, tokens)
             made[method][:, part.targets, part.sources] = rows
             before = notes.setdefault(method, {})
-            for note, (share, whole) in method.note_shares(part).items():
+            for note, (share, whole) in method.note_shares(part, budget).items():
                 old = before.get(note, (0, 0))
                 before[note] = (old[0] + share, old[1] + whole)
     return made, notes
@@ -479,6 +481,8 @@ class LayerRows:
     or a short one, gives its map at once.
     """
 
+    streams = True
+
     def __init__(self, recipes: dict[str, Recipe], budget: Budget, wanted: Wanted) -> None:
         self.recipes, self.budget, self.wanted = recipes, budget, wanted
         self.layers: list[LayerRecord | dict[str, Tensor] | None] = []
@@ -487,7 +491,7 @@ class LayerRows:
 
     def add(self, layer: LayerRecord) -> None:
         methods = tuple(recipe.method for recipe in self.recipes.values())
-        layer.asked = methods
+        layer.workspace.methods = methods
         if layer.deferred is not None:
             needs = {method.about.needs for method in methods}
             most = next(n for n in ("block", "values", "attention") if n in needs)
@@ -495,7 +499,7 @@ class LayerRows:
             return
         self.layers.append(
             {
-                key: layer.once(method, partial(method.layer_map, layer, self.budget))
+                key: layer_map_of(layer, method, self.budget)
                 for (key, recipe) in self.recipes.items()
                 if isinstance(method := recipe.method, LayerMethod)
             }
@@ -545,7 +549,7 @@ class LayerRows:
             for key, recipe in self.recipes.items():
                 method = recipe.method
                 assert isinstance(method, LayerMethod)
-                made = part.once(method, partial(method.layer_map, part, self.budget))
+                made = layer_map_of(part, method, self.budget)
                 walks[key].take(made, targets, part.sources)
         layer.release()
 

@@ -20,6 +20,7 @@ from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.pieces import AttentionInputs, Block, FeedForward, NormState, Parts, Replay, ValueMap
 from ctxmix_hf.text.tokens import Tokens, numbered
+from ctxmix_hf.workspace import Workspace, computed_once
 
 __all__ = [
     "STAGES",
@@ -41,7 +42,7 @@ Stage = Literal["attention", "residual", "norm1", "norm2"]
 STAGES: tuple[Stage, ...] = ("attention", "residual", "norm1", "norm2")
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class LayerRecord:
     """One layer of one forward pass. `block` is None where only the attention product is known (level 1)."""
 
@@ -64,12 +65,8 @@ class LayerRecord:
     # [H, 1, E]: what every value holds whatever its token; zeros without a bias, None: not found
     value_bias: Tensor | None = None
     value_map: ValueMap | None = None  # None: not found, or nobody asked
-    shared: dict[Any, Any] = field(
-        default_factory=dict, repr=False
-    )  # what several methods of one call use
-    asked: tuple[
-        Any, ...
-    ] = ()  # the methods of the running call: what they share can be made in one walk
+    # what the methods of the running call share
+    workspace: Workspace = field(default_factory=Workspace, repr=False)
     deferred: BlockAttention | None = None  # makes rows of `attention`, which then holds no numbers
     whole: LayerRecord | None = field(default=None, repr=False)  # the layer these rows are of
     first_target: int = 0  # where the rows and columns of `attention` stand in the whole layer
@@ -100,10 +97,9 @@ class LayerRecord:
             "effective_attention, value_zeroing, hta."
         )
 
-    def refuse(self, why: str) -> None:
-        """The decomposition that was found is none: nothing computed from it may be read."""
-        self.level2, self.why_not, self.refused = None, why, True
-        self.shared.clear()
+    def refuted(self, why: str) -> LayerRecord:
+        """The same layer without the decomposition that was found and is none; nothing computed from it is kept."""
+        return replace(self, level2=None, why_not=why, refused=True, workspace=Workspace())
 
     # ---- some rows of a layer ---------------------------------------------------------------------------------
     def rows(self, targets: slice, everywhere: bool = False) -> LayerRecord:
@@ -128,7 +124,7 @@ class LayerRecord:
             mask=self.mask[:, targets],
             replay=None,
             level2=None if self.level2 is None else self.level2.rows(targets),
-            shared={},
+            workspace=self.workspace.empty(),
             deferred=None,
             whole=self,
             first_target=targets.start,
@@ -159,8 +155,8 @@ class LayerRecord:
     def head_vectors(self) -> Tensor:
         """F `[B, H, sources, D]`: every value behind the output projection."""
         layer = self if self.whole is None else self.whole
-        made = layer.once("head_vectors", lambda: layer.values @ layer.block.projection)
-        return made if self.whole is None else made[:, :, self.sources]  # type: ignore[no-any-return]
+        made = _head_vectors(layer)
+        return made if self.whole is None else made[:, :, self.sources]
 
     def identity(self) -> Tensor:
         """`[targets, sources]`: 1 where a row meets its own token."""
@@ -169,7 +165,13 @@ class LayerRecord:
 
     def slim(self, needs: str, totals: bool) -> LayerRecord:
         """What rows of methods with these needs are made from, and nothing else: linear in T."""
-        kept = replace(self, replay=None, shared={}, attention_inputs=None, value_map=None)
+        kept = replace(
+            self,
+            replay=None,
+            workspace=self.workspace.empty(),
+            attention_inputs=None,
+            value_map=None,
+        )
         if needs == "block" and totals:
             return kept
         kept = replace(
@@ -185,21 +187,15 @@ class LayerRecord:
         """`sum_j A[h,i,j] V[h,j]`, `[B, H, T, E]`."""
         return self.attention @ self.values
 
-    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """Compute something once for all methods of one call; `release` forgets it."""
-        if key not in self.shared:
-            self.shared[key] = compute()
-        return self.shared[key]
-
     def release(self) -> None:
-        self.shared.clear()
-        self.asked = ()
+        """Forget what the methods of a call shared."""
+        self.workspace.clear()
 
     def parts(self, stage: Stage) -> Parts:
         """The decomposition at a stage, without any `[T, T, D]` tensor."""
         if self.level2 is None:
             raise self.no_block()
-        return self.once(("parts", stage), lambda: decompose(self, stage))
+        return decompose(self, stage)
 
     def vectors(self, stage: Stage, targets: slice | Sequence[int] = slice(None)) -> Tensor:
         """z, zr, zt or xt of docs/methods/index.md, `[B, targets, T, D]`: built when asked for, so
@@ -252,7 +248,7 @@ class LayerRecord:
         return {
             **self.__dict__,
             "replay": None,
-            "shared": {},
+            "workspace": Workspace(),
             "level2": _without_functions(self.level2),
         }
 
@@ -261,6 +257,12 @@ def _without_functions(block: Block | None) -> Block | None:
     return block if block is None else Block(**{**block.__dict__, "feed_forward": None})
 
 
+@computed_once
+def _head_vectors(layer: LayerRecord) -> Tensor:
+    return layer.values @ layer.block.projection
+
+
+@computed_once
 def decompose(record: LayerRecord, stage: Stage) -> Parts:
     """Heads, residual and norms as parts of one vector per target; each stage
     starts from the one before.
@@ -351,7 +353,7 @@ class Check:
         return f"{error}; {self.precision}; {self.path}; {self.exact_layers}/{self.layers} layers decomposed; {padded}"
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class ModelRecord(Sequence[LayerRecord]):
     """One `LayerRecord` per layer, in call order, with what the whole forward shares."""
 

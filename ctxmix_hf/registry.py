@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from ctxmix_hf.errors import OptionError, UnknownNameError
@@ -12,6 +13,14 @@ Item = TypeVar("Item")
 
 DEFAULT_METHOD = "alti"
 """The method where none is named: `explain`, `similarity`, the pipeline, the command line and the page."""
+
+
+def import_folder(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package (its `__name__` and `__path__`), so that what stands in one of its files is
+    registered: adding a thing is adding a file.
+    """
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")
 
 
 class Registry(Generic[Item]):

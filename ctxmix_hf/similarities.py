@@ -46,7 +46,7 @@ from ctxmix_hf.results.matches import (
     Ranking,
     Similarity,
 )
-from ctxmix_hf.text.batch import read_images
+from ctxmix_hf.text.batch import encode, read_images
 from ctxmix_hf.text.targets import class_token
 from ctxmix_hf.text.tokens import read_encoding
 from ctxmix_hf.unwrapping import base_model
@@ -159,7 +159,7 @@ def _text_and_image(
         tokenizer = tokenizer or owner.load_tokenizer()
         if tokenizer is None:
             raise InputError("No tokenizer is known for this model: pass tokenizer=...")
-        encoding = tokenizer([text], return_tensors="pt")
+        encoding = encode(tokenizer, [text], return_tensors="pt")
         inputs = {**encoding, **read_images(base, image, processor)}
         inputs = {
             key: value.to(base.device, base.dtype)

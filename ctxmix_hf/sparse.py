@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.counting import layer_index
 from ctxmix_hf.errors import OptionError
 from ctxmix_hf.methods import LayerMethod
+from ctxmix_hf.methods.base import layer_map_of
 from ctxmix_hf.recipes import (
     LARGE,
     Outlined,
@@ -126,6 +126,8 @@ def sparse(made: ContextMixingMap, k: int) -> SparseMap:
 class LayerTops:
     """Sparse maps, gathered layer by layer: of each layer one map and one product are there at a time."""
 
+    streams = True
+
     def __init__(self, recipes: dict[str, Recipe], budget: Budget, wanted: Wanted) -> None:
         assert wanted.top_k is not None
         self.recipes, self.budget, self.wanted, self.k = recipes, budget, wanted, wanted.top_k
@@ -137,7 +139,7 @@ class LayerTops:
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:
-        layer.asked = tuple(recipe.method for recipe in self.recipes.values())
+        layer.workspace.methods = tuple(recipe.method for recipe in self.recipes.values())
         made: dict[Any, Tensor] = {}
         if layer.deferred is not None:
             made, _ = whole_from_rows(layer, self.recipes, self.budget)
@@ -146,7 +148,7 @@ class LayerTops:
             assert isinstance(method, LayerMethod)
             own = made.get(method)
             if own is None:
-                own = layer.once(method, partial(method.layer_map, layer, self.budget))
+                own = layer_map_of(layer, method, self.budget)
             shares = to_shares(own) if method.rolls_out_shares else own
             self.within[key].append(tops_of(own[:, None], self.k))
             self.rolled[key].append(self._roll(key, shares))

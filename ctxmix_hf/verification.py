@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from ctxmix_hf.methods.jacobian import has_closed_form
 from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
+from ctxmix_hf.text.columns import aligned
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,13 @@ class Verification:
             *((m.method, m.status, m.why) for m in self.methods),
         ]
         balance = self.ledger_reason if self.ledger is None else f"balances to {self.ledger:.1e}"
-        return "\n".join([head, "", *_table(rows), "", f"ledger: {balance}", "", *_table(methods)])
+        return "\n".join(
+            [head, "", *aligned(rows), "", f"ledger: {balance}", "", *aligned(methods)]
+        )
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 @keeps_modes
@@ -114,11 +109,10 @@ def verify(model: Any, batch: Any, tokenizer: Any = None) -> Verification:
             recorded = call(
                 model, read_batch(model, batch, tokenizer), output_decomposition=True
             ).decomposition
-        records: list[ModelRecord] = (
-            list(recorded.values()) if isinstance(recorded, dict) else [recorded]
-        )
-        for record in records:
-            _refuse_what_does_not_add_up(record)
+        records: list[ModelRecord] = [
+            _without_what_does_not_add_up(record)
+            for record in (recorded.values() if isinstance(recorded, dict) else [recorded])
+        ]
         layers = tuple(_layer(layer) for record in records for layer in record)
         gap, reason = _ledger(records)
         methods = tuple(
@@ -145,11 +139,12 @@ def _ledger(records: Sequence[ModelRecord]) -> tuple[float | None, str]:
         return None, str(error)
 
 
-def _refuse_what_does_not_add_up(record: ModelRecord) -> None:
+def _without_what_does_not_add_up(record: ModelRecord) -> ModelRecord:
     """Calls trust the proof of a layer's first record; here every layer is measured on this input."""
-    for layer in record:
+
+    def measured(layer: LayerRecord) -> LayerRecord:
         if layer.level2 is None:
-            continue
+            return layer
         limit = tolerance(
             torch.float32
             if layer.level2.rounds and record.model_dtype == torch.float64
@@ -157,8 +152,12 @@ def _refuse_what_does_not_add_up(record: ModelRecord) -> None:
         )
         error = max(layer.reconstruction_error(stage) for stage in ("norm1", "norm2"))  # type: ignore[arg-type]
         layer.release()
-        if not error <= limit:
-            layer.refuse(f"its parts do not add up on this input (relative error {error:.1e}).")
+        if error <= limit:
+            return layer
+        why = f"its parts do not add up on this input (relative error {error:.1e})."
+        return layer.refuted(why)
+
+    return replace(record, layers=tuple(map(measured, record)))
 
 
 def _layer(layer: LayerRecord) -> LayerCheck:

@@ -596,7 +596,9 @@ ELSEWHERE = {
     "one row is made for each": "test_long.py::test_the_errors_of_rows",
     "names no target": "test_long.py::test_the_errors_of_rows",
     "Only the last layer's rows": "test_long.py::test_the_errors_of_rows",
-    "has several towers. {} cannot be read": "instrumentation/test_towers.py::test_a_tower_that_cannot_be_read_is_named",
+    "has several towers. {} cannot be read": (
+        "instrumentation/test_towers.py::test_a_tower_that_cannot_be_read_is_named"
+    ),
     "No {} is known for this model": "text/test_batch.py::test_a_missing_processor_is_named",
     "own similarity goes through": "test_similarities.py::test_what_else_the_vector_goes_through_is_refused",
     "holds rows of different lengths": "text/test_batch.py::test_a_padded_batch_in_every_form",

@@ -315,15 +315,19 @@ def apply(difference: str, folder: Path, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_added_method_passes_its_tests(tmp_path: Path) -> None:
+def test_what_is_added_passes_its_tests(tmp_path: Path) -> None:
     for part in ("ctxmix_hf", "tests", "hub_cards"):
         shutil.copytree(
             ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "golden")
         )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    apply(differences()[0], tmp_path)
+    method, evaluation, file_format, _ = differences()
+    for difference in (method, evaluation, file_format):
+        apply(difference, tmp_path)
     chosen = [
-        "tests/test_longest.py",
+        "tests/methods/test_longest.py",
+        "tests/evaluation/test_spread.py",
+        "tests/formats/test_text.py",
         *(
             f"tests/contract/test_methods.py::test_maps[{family}]"
             for family in ("bert", "gpt2", "vit")
@@ -349,7 +353,7 @@ def test_added_method_passes_its_tests(tmp_path: Path) -> None:
     done = subprocess.run(
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout[-3000:]
+    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout[-3000:]
     listed = subprocess.run(
         [sys.executable, "-m", "ctxmix_hf", "methods", "longest"],
         cwd=tmp_path,
@@ -362,10 +366,10 @@ def test_added_method_passes_its_tests(tmp_path: Path) -> None:
 
 
 def test_added_architecture_is_what_the_repository_has(tmp_path: Path) -> None:
-    for name in re.findall(r"^\+\+\+ b/(.*)$", differences()[1], flags=re.MULTILINE):
+    for name in re.findall(r"^\+\+\+ b/(.*)$", differences()[-1], flags=re.MULTILINE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    apply(differences()[1], tmp_path, "--reverse")
-    apply(differences()[1], tmp_path)
-    for name in re.findall(r"^\+\+\+ b/(.*)$", differences()[1], flags=re.MULTILINE):
+    apply(differences()[-1], tmp_path, "--reverse")
+    apply(differences()[-1], tmp_path)
+    for name in re.findall(r"^\+\+\+ b/(.*)$", differences()[-1], flags=re.MULTILINE):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text()

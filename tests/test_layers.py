@@ -21,7 +21,7 @@ PACKAGE = ROOT / "ctxmix_hf"
 # From the bottom up: a module may import its own part and parts further down the list.
 ORDER = [
     ["errors", "addresses", "bundled"],
-    ["registry", "counting", "algebra", "pieces", "task", "heads", "unwrapping"],
+    ["registry", "counting", "algebra", "pieces", "task", "heads", "unwrapping", "workspace"],
     ["text"],  # the only calls of a tokenizer or processor, the only reader of corpora
     ["aggregation"],  # pure tensor functions; below results, because a map aggregates itself
     ["results", "records"],  # know nothing of drawing or of files
@@ -160,3 +160,33 @@ def test_instrumenting_does_not_import_the_hub() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_only_one_module_calls_a_tokenizer_or_a_processor() -> None:
+    """Everything else asks `text.batch`, so that texts become tensors in one way."""
+    readers = {"tokenizer", "processor"}
+    for name, path in modules().items():
+        if name == "ctxmix_hf.text.batch":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                assert called not in readers, f"{name}, line {node.lineno}, calls a {called}"
+
+
+def test_no_module_writes_to_a_record() -> None:
+    """A record is what a forward pass left: frozen, so nothing computed from it can be about something else."""
+    from ctxmix_hf.records import LayerRecord, ModelRecord
+
+    for kind in (LayerRecord, ModelRecord):
+        assert kind.__dataclass_params__.frozen
+    for (
+        name,
+        path,
+    ) in modules().items():  # frozen means frozen: a default may be filled in at birth, no later
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        born = [n for n in ast.walk(tree) if getattr(n, "name", "") == "__post_init__"]
+        at_birth = {id(node) for birth in born for node in ast.walk(birth)}
+        for node in ast.walk(tree):
+            if getattr(node, "attr", "") == "__setattr__":
+                assert id(node) in at_birth, f"{name}, line {node.lineno}"

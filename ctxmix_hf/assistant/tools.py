@@ -34,7 +34,7 @@ NONE: list[str] = []  # never written to
 Answer = dict[str, Any]
 
 
-class Desk(Protocol):
+class ModelDesk(Protocol):
     """Where tools get models from, and where a person can look at what they found."""
 
     def model(self, name: str) -> tuple[Any, Any]:
@@ -50,7 +50,7 @@ class Desk(Protocol):
 class Tools:
     """`Tools(desk).explain(text=...)`; `NAMES` lists them."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ModelDesk) -> None:
         self.desk = desk
 
     def explain(

@@ -20,6 +20,9 @@ from ctxmix_hf.attribution.gradients import (
 )
 from ctxmix_hf.attribution.integrated_gradients import IntegratedGradients
 from ctxmix_hf.attribution.ledger import LedgerScores
+from ctxmix_hf.registry import import_folder
+
+import_folder(__name__, __path__)
 
 __all__ = [
     "ATTRIBUTIONS",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import CtxmixError
+from ctxmix_hf.text.columns import aligned
 
 
 @dataclass
@@ -61,13 +62,7 @@ def one_line(text: str) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they need to be; the last one runs free."""
-    cells = [list(head), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
-    return "\n".join([lines[0], "  ".join("-" * min(w, 60) for w in widths), *lines[1:]])
+    return "\n".join(aligned([head, *rows], rule=60))
 
 
 def write_out(path: str, content: str | bytes) -> None:

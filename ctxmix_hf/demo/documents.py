@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ctxmix_hf.calling import read_batch
 from ctxmix_hf.demo.limits import count_tokens
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import SHELF, Held
 from ctxmix_hf.errors import InputError
+from ctxmix_hf.text.batch import read
 from ctxmix_hf.text.segments import UNITS, segment_groups
 
 
@@ -34,7 +34,7 @@ def segments(held: Held, text: str, part: str = "") -> Any:
     unit = unit_of(text)
     if not part.strip():
         return unit
-    tokens = (read_batch(held.model, text, held.tokenizer).tokens or [])[0]
+    tokens = (read(held.model, text, lambda: held.tokenizer).tokens or [])[0]
     groups = segment_groups(tokens, unit)
     special = tokens.special or (False,) * len(tokens)
     parts = [group for group in groups if not all(special[place] for place in group)]

@@ -17,6 +17,7 @@ from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.heads import link_of
+from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.viz.names import GROUPS, RECOMMENDED, group_of, listed_name, people_name
 from ctxmix_hf.viz.payload import check_state
 
@@ -213,7 +214,7 @@ def predictions(model: str, text: str, pair: str = "", top: int = 6) -> dict[str
     if held.kind == "plain":
         return {"kind": "none", "rows": []}
     with held.lock, torch.no_grad():
-        encoding = pairs.encode(held.tokenizer, text, pair, return_tensors="pt")
+        encoding = encode_one(held.tokenizer, text, pair or None, return_tensors="pt")
         logits = held.model(**encoding.to(held.model.device)).logits[0]
     return _words(held, encoding, logits, top) if held.kind == "masked" else _classes(held, logits)
 

@@ -9,6 +9,7 @@ from ctxmix_hf.demo import pairs
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import Held
 from ctxmix_hf.errors import InputError
+from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.text.inputs import longest_input
 
 
@@ -59,7 +60,7 @@ def estimate(held: Held, method: str, tokens: int) -> float:
 
 
 def count_tokens(held: Held, text: str, pair: str = "") -> int:
-    return len(pairs.encode(held.tokenizer, text, pair, verbose=False)["input_ids"])
+    return len(encode_one(held.tokenizer, text, pair or None, verbose=False)["input_ids"])
 
 
 def check_cost(

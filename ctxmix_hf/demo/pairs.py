@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.errors import InputError
+from ctxmix_hf.text.batch import encode_one
 
 
 def check_pair(pair: Any) -> str:
@@ -25,15 +26,11 @@ def both(text: str, pair: str) -> Any:
     return (text, pair) if pair else text
 
 
-def encode(tokenizer: Any, text: str, pair: str = "", **options: Any) -> Any:
-    return tokenizer(text, pair, **options) if pair else tokenizer(text, **options)
-
-
 def check_takes_pairs(name: str, tokenizer: Any, kinds: int | None) -> None:
     """A tokenizer that puts nothing between two segments would only glue them together; `kinds`
     segments have an embedding.
     """
-    types = tokenizer("a", "b").get("token_type_ids") or [0]
+    types = encode_one(tokenizer, "a", "b").get("token_type_ids") or [0]
     if tokenizer.num_special_tokens_to_add(pair=True) <= tokenizer.num_special_tokens_to_add(
         pair=False
     ) or max(types) >= (kinds or 2):
@@ -48,7 +45,7 @@ def named(made: Any, tokenizer: Any, text: str, pair: str) -> Any:
         return made
     tokens = made.tokens[0]
     if getattr(tokenizer, "is_fast", False):
-        encoding = tokenizer(text, pair, return_offsets_mapping=True)
+        encoding = encode_one(tokenizer, text, pair, return_offsets_mapping=True)
         shift = [len(text) + 1 if part else 0 for part in encoding.sequence_ids()]
         known = zip(tokens.words, encoding["offset_mapping"], shift, strict=True)
         spans = tuple(None if word is None else (a + by, b + by) for word, (a, b), by in known)

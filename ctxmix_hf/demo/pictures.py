@@ -16,6 +16,7 @@ from ctxmix_hf.demo.limits import check_seconds, info_of
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import SHELF
 from ctxmix_hf.errors import InputError
+from ctxmix_hf.text.batch import read_images
 from ctxmix_hf.viz.names import people_name
 from ctxmix_hf.viz.signals import patch_grid
 
@@ -109,7 +110,8 @@ def map_of(image: Any, model: str, method: str) -> tuple[Any, Any, str]:
     except (OSError, ValueError) as error:
         raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
     check_pixels(image)
-    inputs = processor(images=image.convert("RGB"), return_tensors="pt").to(held.model.device)
+    inputs = read_images(held.model, image, processor)
+    inputs["pixel_values"] = inputs["pixel_values"].to(held.model.device)
     check_seconds(held, method, patches(held.model.config, inputs["pixel_values"]))
     with held.lock:
         out = held.model(**inputs, output_context_mixing=[method], max_memory=SETTINGS.memory)

@@ -23,8 +23,9 @@ from ctxmix_hf.evaluation.fitting import PAPER, Fitting
 from ctxmix_hf.evaluation.scores import signed
 from ctxmix_hf.evaluation.suite import SUITES, evaluate
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable
-from ctxmix_hf.registry import VIEWS
+from ctxmix_hf.registry import VIEWS, import_folder
 
+import_folder(__name__, __path__)
 VIEWS.add(__name__, {"evaluation.plot": "plots:draw"})
 
 run = evaluate

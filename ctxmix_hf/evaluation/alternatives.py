@@ -14,8 +14,8 @@ from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import mean_of
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
 
 
 @dataclass(frozen=True)

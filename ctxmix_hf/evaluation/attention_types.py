@@ -14,8 +14,8 @@ from ctxmix_hf.counting import layer_number
 from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import mean_of, summarise
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
 from ctxmix_hf.recipes import method as recipe
 
 TYPES = ("[CLS]", "[SEP]", ". ,", "other")

@@ -28,7 +28,7 @@ from ctxmix_hf.evaluation.samples import Sample
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import instrument
-from ctxmix_hf.text.batch import vocabulary_id
+from ctxmix_hf.text.batch import encode_one, vocabulary_id
 from ctxmix_hf.text.inputs import longest_input
 from ctxmix_hf.text.targets import first_shown
 from ctxmix_hf.text.tokens import NOTICEABLE, Tokens, unknown_id
@@ -149,8 +149,12 @@ class Bench:
         if mask is not None and sample.target is None:
             return "no target word to mask"
         texts, spans = sample.texts(mask)
-        encoding = self.tokenizer(
-            *texts, truncation=True, max_length=self.longest, return_offsets_mapping=True
+        encoding = encode_one(
+            self.tokenizer,
+            *texts,
+            truncation=True,
+            max_length=self.longest,
+            return_offsets_mapping=True,
         )
         parts = encoding.sequence_ids(0)
         words = tuple(_pieces(span, encoding["offset_mapping"], parts) for span in spans)
@@ -343,7 +347,12 @@ def _check_head(model: Any, tokenizer: Any, head: Head, name: str) -> None:
         return
     base = base_model(model)
     logits = getattr(
-        base(**{k: v.to(base.device) for k, v in tokenizer("a", return_tensors="pt").items()}),
+        base(
+            **{
+                k: v.to(base.device)
+                for k, v in encode_one(tokenizer, "a", return_tensors="pt").items()
+            }
+        ),
         "logits",
         None,
     )

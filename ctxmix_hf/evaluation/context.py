@@ -22,8 +22,8 @@ from ctxmix_hf.evaluation.scores import (
     Scores,
     collect,
 )
+from ctxmix_hf.evaluation.sessions import Store
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Store
 from ctxmix_hf.registry import Registry
 
 

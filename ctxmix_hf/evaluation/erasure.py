@@ -17,8 +17,8 @@ from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import Array, area, count_of, mean_of, summarise
 from ctxmix_hf.evaluation.scores import Scores, question_of
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
 from ctxmix_hf.unwrapping import base_model
 
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.evaluation.bench import Bench, Ready
-from ctxmix_hf.evaluation.work import watched
+from ctxmix_hf.evaluation.sessions import watched
 
 
 @torch.no_grad()

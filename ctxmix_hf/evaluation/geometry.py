@@ -14,8 +14,8 @@ from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import NAN, Array, pearson
+from ctxmix_hf.evaluation.sessions import watched
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import watched
 from ctxmix_hf.records import LayerRecord
 
 SAMPLED = 20  # vectors per sentence and layer

@@ -19,8 +19,8 @@ from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.features import hidden_states
 from ctxmix_hf.evaluation.fitting import QUICK, Fitting
+from ctxmix_hf.evaluation.sessions import Store, content_key, watched
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Store, content_key, watched
 
 Fold = tuple[list[int], list[int], list[int]]  # training, validation and test sentences
 Distance = Literal["cosine", "l2"]
@@ -28,7 +28,7 @@ NEIGHBOURS = (-3, -2, -1, 1, 2, 3)
 
 
 @dataclass(frozen=True)
-class Task:
+class RecoveryTask:
     """Which map, by which distance, from e^source (plus `offset` places) to e^target, tested on e^tested; `seen`
     tests it on the sentences it was learned from."""
 
@@ -125,7 +125,7 @@ def fit(
     return model.eval()
 
 
-def _pairs(state: Tensor, task: Task, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+def _pairs(state: Tensor, task: RecoveryTask, layer: int) -> tuple[Tensor, Tensor, Tensor]:
     """(hidden tokens, what they should become, its place in the sentence) of one sentence."""
     places = torch.arange(state.shape[1])
     inside = (places + task.offset >= 0) & (places + task.offset < state.shape[1])
@@ -134,7 +134,7 @@ def _pairs(state: Tensor, task: Task, layer: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def _joined(
-    states: Sequence[Tensor], task: Task, sentences: Sequence[int]
+    states: Sequence[Tensor], task: RecoveryTask, sentences: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     made = [_pairs(states[i], task, task.source) for i in sentences]
     return torch.cat([m[0] for m in made]), torch.cat([m[1] for m in made])
@@ -155,7 +155,7 @@ def used(fold: Fold, how: Fitting) -> list[int]:
 
 
 def learn(
-    states: Sequence[Tensor], task: Task, fold: Fold, seed: int, how: Fitting = QUICK
+    states: Sequence[Tensor], task: RecoveryTask, fold: Fold, seed: int, how: Fitting = QUICK
 ) -> nn.Module | None:
     """The fold's map; None for the naive one."""
     if task.kind == "naive":
@@ -166,7 +166,7 @@ def learn(
 
 @torch.no_grad()
 def rate(
-    states: Sequence[Tensor], task: Task, test: Sequence[int], model: nn.Module | None
+    states: Sequence[Tensor], task: RecoveryTask, test: Sequence[int], model: nn.Module | None
 ) -> tuple[int, int]:
     """(identified, all) tokens of the test sentences."""
     counts = counted(states, task, test, model)
@@ -175,7 +175,7 @@ def rate(
 
 @torch.no_grad()
 def counted(
-    states: Sequence[Tensor], task: Task, test: Sequence[int], model: nn.Module | None
+    states: Sequence[Tensor], task: RecoveryTask, test: Sequence[int], model: nn.Module | None
 ) -> list[tuple[int, int]]:
     """(identified, all) tokens of each test sentence."""
     counts = []
@@ -187,7 +187,7 @@ def counted(
     return counts
 
 
-def counts(context: Context, tasks: Sequence[Task]) -> list[list[list[tuple[int, int]]]]:
+def counts(context: Context, tasks: Sequence[RecoveryTask]) -> list[list[list[tuple[int, int]]]]:
     """Of every task and fold, (identified, all) tokens of each test sentence; finished folds are kept for resuming."""
     how = context.fitting
     context.need_sentences(2 * how.folds)
@@ -212,7 +212,7 @@ def counts(context: Context, tasks: Sequence[Task]) -> list[list[list[tuple[int,
     ]
 
 
-def rates(context: Context, tasks: Sequence[Task]) -> list[tuple[float, float, int]]:
+def rates(context: Context, tasks: Sequence[RecoveryTask]) -> list[tuple[float, float, int]]:
     """(rate, standard deviation over folds, tokens) of every task."""
     results = []
     for by_fold in counts(context, tasks):
@@ -226,13 +226,13 @@ def rates(context: Context, tasks: Sequence[Task]) -> list[tuple[float, float, i
 def _measure(
     context: Context,
     store: Store,
-    missing: Sequence[tuple[Task, int]],
-    keys: dict[tuple[Task, int], str],
+    missing: Sequence[tuple[RecoveryTask, int]],
+    keys: dict[tuple[RecoveryTask, int], str],
 ) -> None:
     states = hidden_states(context.bench, context.ready, context.progress)
     cut = list(folds(len(states), context.seed, context.fitting.folds))
     learned: dict[
-        tuple[Task, int], nn.Module | None
+        tuple[RecoveryTask, int], nn.Module | None
     ] = {}  # a map is fitted once for all layers it is tested on
     for task, f in watched(missing, "fitting maps", context.progress):
         fitted = (replace(task, tested=-1, seen=False), f)
@@ -263,7 +263,9 @@ def identifiability_layers(context: Context) -> EvaluationTable:
         ("mlp", "l2"),
     ]
     tasks = [
-        Task(kind, distance, layer) for kind, distance in kinds for layer in range(1, depth + 1)
+        RecoveryTask(kind, distance, layer)
+        for kind, distance in kinds
+        for layer in range(1, depth + 1)
     ]
     found = rates(context, tasks)
     rows: list[list[Cell]] = [
@@ -290,7 +292,7 @@ def identifiability_cross(context: Context) -> EvaluationTable:
     """One row per map, layer it was learned on and layer it is tested on; `Fitting.maps` says which maps."""
     layers = range(1, context.bench.depth + 1)
     tasks = [
-        Task(kind, distance, source, tested=tested)  # type: ignore[arg-type]
+        RecoveryTask(kind, distance, source, tested=tested)  # type: ignore[arg-type]
         for kind, distance in context.fitting.maps
         for source in layers
         for tested in layers
@@ -315,11 +317,11 @@ def identifiability_cross(context: Context) -> EvaluationTable:
     )
 
 
-def hidden_tasks(context: Context) -> list[Task]:
+def hidden_tasks(context: Context) -> list[RecoveryTask]:
     """(e^l, e^(l-1)) for every layer: naive by both distances, and the maps of `Fitting.maps`."""
     kinds = [("naive", "cosine"), ("naive", "l2"), *context.fitting.maps]
     return [
-        Task(kind, distance, layer, layer - 1)  # type: ignore[arg-type]
+        RecoveryTask(kind, distance, layer, layer - 1)  # type: ignore[arg-type]
         for kind, distance in kinds
         for layer in range(1, context.bench.depth + 1)
     ]
@@ -347,11 +349,11 @@ def identifiability_hidden(context: Context) -> EvaluationTable:
     )
 
 
-def gap_tasks(context: Context, distance: Distance = "l2") -> list[Task]:
+def gap_tasks(context: Context, distance: Distance = "l2") -> list[RecoveryTask]:
     """Linear map and MLP of every layer, on the sentences they saw and on others (Brunner et al. 2020, B.2)."""
     kinds: tuple[Literal["linear", "mlp"], ...] = ("linear", "mlp")
     return [
-        Task(kind, distance, layer, seen=seen)
+        RecoveryTask(kind, distance, layer, seen=seen)
         for kind in kinds
         for seen in (True, False)
         for layer in range(1, context.bench.depth + 1)
@@ -381,7 +383,7 @@ FRACTIONS = (0.5, 0.8, 0.9, 1.0)
 
 
 def fraction_counts(
-    context: Context, task: Task, fractions: Sequence[float] = FRACTIONS
+    context: Context, task: RecoveryTask, fractions: Sequence[float] = FRACTIONS
 ) -> dict[float, list[tuple[int, int]]]:
     """(identified, all) tokens of each test sentence, by the part of the training sentences that was used."""
     made = {}
@@ -398,7 +400,7 @@ def fraction_counts(
 )
 def identifiability_fractions(context: Context) -> EvaluationTable:
     """One row per fraction: the MLP (L2) of the last layer but one, as in the paper."""
-    task = Task("mlp", "l2", max(1, context.bench.depth - 1))
+    task = RecoveryTask("mlp", "l2", max(1, context.bench.depth - 1))
     rows: list[list[Cell]] = []
     for fraction, each in fraction_counts(context, task).items():
         total = sum(t for _, t in each)
@@ -441,7 +443,7 @@ def identifiability_tuned(context: Context) -> EvaluationTable:
     )
 
 
-def naive_tasks(context: Context) -> list[Task]:
+def naive_tasks(context: Context) -> list[RecoveryTask]:
     """(e^l, e^(l-1)) without a map, by both distances: the baselines of figures 12 and 13."""
     return [t for t in hidden_tasks(context) if t.kind == "naive"]
 
@@ -455,7 +457,7 @@ def identifiability_neighbours(context: Context) -> EvaluationTable:
     """One row per map, layer and offset; `Fitting.maps` says which maps."""
     layers = range(1, context.bench.depth + 1)
     tasks = [
-        Task(kind, distance, layer, offset=offset)  # type: ignore[arg-type]
+        RecoveryTask(kind, distance, layer, offset=offset)  # type: ignore[arg-type]
         for kind, distance in context.fitting.maps
         for layer in layers
         for offset in NEIGHBOURS

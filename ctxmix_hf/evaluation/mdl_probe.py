@@ -23,8 +23,8 @@ from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.cue_alignment import layer_profile, with_cues
 from ctxmix_hf.evaluation.features import hidden_states
 from ctxmix_hf.evaluation.metrics import rank_correlation
+from ctxmix_hf.evaluation.sessions import content_key, rounded, watched
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import content_key, rounded, watched
 
 # Shares of the data at which the probe is trained again (Voita & Titov 2020, appendix B).
 FRACTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)

@@ -119,7 +119,7 @@ def area(fractions: Sequence[float], values: Sequence[float]) -> float:
 
 # ---- summaries ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Summary:
+class SampleSummary:
     """Mean, sample standard deviation and a bootstrap interval over the defined values; how many were not."""
 
     mean: float
@@ -132,18 +132,18 @@ class Summary:
 
 def summarise(
     values: Sequence[float], seed: int = 0, draws: int = 1000, level: float = 0.95
-) -> Summary:
+) -> SampleSummary:
     """Percentile bootstrap of the mean (Efron 1979). The same seed gives the same interval."""
     every = np.asarray(values, dtype=np.float64)
     known = every[np.isfinite(every)]
     missing = len(every) - len(known)
     if len(known) == 0:
-        return Summary(NAN, NAN, NAN, NAN, 0, missing)
+        return SampleSummary(NAN, NAN, NAN, NAN, 0, missing)
     std = float(known.std(ddof=1)) if len(known) > 1 else NAN
     picks = np.random.default_rng(seed).integers(0, len(known), size=(draws, len(known)))
     means = known[picks].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Summary(float(known.mean()), std, float(low), float(high), len(known), missing)
+    return SampleSummary(float(known.mean()), std, float(low), float(high), len(known), missing)
 
 
 def mean_of(values: Sequence[float]) -> float:

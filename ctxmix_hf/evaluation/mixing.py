@@ -16,8 +16,8 @@ from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import mean_of, pearson
 from ctxmix_hf.evaluation.scores import MethodSet
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
 from ctxmix_hf.methods.ratios import STAGE_OF, mixing_ratios
 from ctxmix_hf.recipes import method as recipe
 

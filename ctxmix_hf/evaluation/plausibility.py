@@ -24,8 +24,8 @@ from ctxmix_hf.evaluation.metrics import (
     top_k,
 )
 from ctxmix_hf.evaluation.scores import MethodSet
+from ctxmix_hf.evaluation.sessions import Result, content_key
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Result, content_key
 
 MATCH = 0.5  # overlap at which two rationales count as the same
 

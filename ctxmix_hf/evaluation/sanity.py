@@ -27,8 +27,8 @@ from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import rank_correlation, summarise
 from ctxmix_hf.evaluation.scores import RANDOM, MethodSet, _batch_scores, question_of
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded, watched
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
-from ctxmix_hf.evaluation.work import Result, content_key, rounded, watched
 from ctxmix_hf.recipes import map_names
 from ctxmix_hf.unwrapping import base_model
 

@@ -23,7 +23,7 @@ from ctxmix_hf.attribution import (
 )
 from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Ready
-from ctxmix_hf.evaluation.work import Result, Store, content_key, rounded
+from ctxmix_hf.evaluation.sessions import Result, Store, content_key, rounded
 from ctxmix_hf.heads import link_of
 from ctxmix_hf.recipes import Recipe, map_names, resolve
 from ctxmix_hf.results.maps import ContextMixingMap

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import MissingDependencyError, OptionError
+from ctxmix_hf.formats.latex import escape
 from ctxmix_hf.formats.tables import csv_text
 from ctxmix_hf.registry import VIEWS
+from ctxmix_hf.text.columns import aligned
 
 Cell = str | int | float | None
 UNDEFINED = "undefined"
@@ -167,18 +169,9 @@ class EvaluationTable:
                 )
             )
         cells = [list(self.columns), *([_text(c) for c in row] for row in self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         left = [any(isinstance(v, str) for v in self.column(name)) for name in self.columns]
-        lines = [
-            "  ".join(
-                c.ljust(w) if to_left else c.rjust(w)
-                for c, w, to_left in zip(row, widths, left, strict=True)
-            )
-            for row in cells
-        ]
-        lines.insert(1, "  ".join("-" * w for w in widths))
         head = [f"{self.name}: {self.caption}"] if self.caption else [self.name]
-        return "\n".join([*head, *(line.rstrip() for line in lines), *self.notes])
+        return "\n".join([*head, *aligned(cells, left=left, rule=1000), *self.notes])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
@@ -272,19 +265,7 @@ def _row(cells: Any) -> str:
 
 
 def _latex_row(cells: Any) -> str:
-    escape = {
-        "\\": r"\textbackslash{}",
-        "_": r"\_",
-        "%": r"\%",
-        "&": r"\&",
-        "#": r"\#",
-        "$": r"\$",
-        "{": r"\{",
-        "}": r"\}",
-        "^": r"\^{}",
-        "~": r"\~{}",
-    }
-    return " & ".join("".join(escape.get(c, c) for c in str(cell)) for cell in cells) + r" \\"
+    return " & ".join(escape(str(cell)) for cell in cells) + r" \\"
 
 
 def _kept(text: str, path: str | Path | None) -> str:

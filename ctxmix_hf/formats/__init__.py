@@ -5,8 +5,6 @@ A module enters its suffixes in `FORMATS`; `save` and `load` look there. Adding 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import InputError
-from ctxmix_hf.registry import VIEWS, Registry
+from ctxmix_hf.registry import VIEWS, Registry, import_folder
 
 MAX_BYTES = 4 << 30
 
@@ -39,8 +37,7 @@ FORMATS: Registry[Format] = Registry("file format")
 
 @cache
 def _discover() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    import_folder(__name__, __path__)
 
 
 def formats() -> Registry[Format]:

@@ -20,7 +20,7 @@ from huggingface_hub import (
 from ctxmix_hf.addresses import REPOSITORY
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.heads import auto_class
-from ctxmix_hf.hub.layout import examples_file
+from ctxmix_hf.hub.folders import examples_file
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.recipes import MethodInfo, method_infos, plain_name
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from ctxmix_hf.errors import StoreError, UnknownNameError
+from ctxmix_hf.hub.folders import canonical
 from ctxmix_hf.hub.keys import model_identity, tokenizer_hash
-from ctxmix_hf.hub.layout import canonical
 from ctxmix_hf.hub.manifest import Manifest, MethodEntry, method_entries
 from ctxmix_hf.recipes import resolve
 from ctxmix_hf.results.attributions import unit_name

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ctxmix_hf.errors import InputError, InputTypeError, StoreError
+from ctxmix_hf.errors import InputError, StoreError
 from ctxmix_hf.hub.keys import batch_keys
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import to_array
 from ctxmix_hf.hub.writing import NewExample
 from ctxmix_hf.recipes import Recipe, Wanted
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.text.tokens import Tokens, read_encoding
-from ctxmix_hf.unwrapping import base_model
+from ctxmix_hf.text.tokens import Tokens
 
 
 def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
@@ -49,24 +46,26 @@ def compute(
     attributions: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, ContextMixingMap], list[dict[str, Any]], list[str | None]]:
     """(maps of the batch, what the examples file says of each example, cache keys)."""
-    inputs, tokens, texts = _encode(model, tokenizer, given)
-    if segments is not None:
-        named = lambda made, out: made if tokens is None else replace(made, tokens=tokens)
-        options = {**options, "targets": Wanted((), True, segments, named=named)}
-    from ctxmix_hf.text.inputs import with_decoder  # a store opens without transformers
+    from ctxmix_hf.calling import call, read_batch  # a store opens without transformers
 
-    with torch.no_grad():
-        out = model(
-            **with_decoder(base_model(model), inputs),
-            output_context_mixing=list(methods.values()),
-            **options,
+    if tokenizer is None and not isinstance(given, Mapping):
+        raise InputError(
+            "Texts need a tokenizer: pass tokenizer=... to MapStore.create, and the same one to MapStore.open."
         )
+    batch = read_batch(model, given, tokenizer)
+    if segments is not None:
+        options = {**options, "targets": Wanted((), True, segments)}
+    out = call(model, batch, output_context_mixing=list(methods.values()), **options)
     maps = dict(zip(methods, out.context_mixing.values(), strict=True))
     first = next(iter(maps.values()))
-    shown = first.tokens if tokens is None or segments is not None else tokens
+    inputs = {  # without the start token that a decoder was given
+        key: value
+        for key, value in batch.tensors.items()
+        if key != "decoder_input_ids" or (isinstance(given, Mapping) and key in given)
+    }
     predictions = _predictions(getattr(out, "logits", None), len(first))
     about = [
-        _about(shown[b], first.mask[b], texts[b] if texts else None, predictions[b])
+        _about(first.tokens[b], first.mask[b], batch.texts and batch.texts[b], predictions[b])
         for b in range(len(first))
     ]
     if attributions:
@@ -107,37 +106,6 @@ def _attributed(
     return found
 
 
-def _encode(
-    model: Any, tokenizer: Any, given: Any
-) -> tuple[dict[str, Any], list[Tokens] | None, list[Any] | None]:
-    device = base_model(model).device
-    if isinstance(given, Mapping):
-        return (
-            {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given.items()},
-            None,
-            None,
-        )
-    if tokenizer is None:
-        raise InputError(
-            "Texts need a tokenizer: pass tokenizer=... to MapStore.create, and the same one to MapStore.open."
-        )
-    pairs = [(item,) if isinstance(item, str) else tuple(item) for item in given]
-    if (
-        any(not all(isinstance(text, str) for text in pair) or len(pair) > 2 for pair in pairs)
-        or len({len(p) for p in pairs}) > 1
-    ):
-        raise InputTypeError("Expected texts, or pairs of texts, not both in one batch.")
-    if any(not "".join(pair).strip() for pair in pairs):
-        raise InputError("A text is empty: there is no token to explain.")
-    columns = [list(column) for column in zip(*pairs, strict=True)]
-    encoding = tokenizer(*columns, padding=len(pairs) > 1, return_tensors="pt")
-    return (
-        {k: v.to(device) for k, v in encoding.items()},
-        read_encoding(encoding, tokenizer, list(given)),
-        pairs,
-    )
-
-
 def _predictions(logits: Any, count: int) -> list[int | None]:
     """The predicted class of each example, for classifiers of whole examples; one output alone predicts no class."""
     if (
@@ -150,13 +118,15 @@ def _predictions(logits: Any, count: int) -> list[int | None]:
     return [int(i) for i in logits.argmax(dim=-1).tolist()]
 
 
-def _about(tokens: Tokens, mask: Tensor, pair: Any, prediction: int | None) -> dict[str, Any]:
-    """An example's line, without id and label."""
+def _about(
+    tokens: Tokens, mask: Tensor, text: str | tuple[str, str] | None, prediction: int | None
+) -> dict[str, Any]:
+    """An example's line, without id and label; `text` is what was given, where it was text."""
     seen = tokens if bool(mask.all()) else tokens.take(np.flatnonzero(mask.cpu().numpy()).tolist())
-    text = pair[0] if pair else seen.text
+    first, second = (text, None) if isinstance(text, str) else text or (seen.text, None)
     return {
-        "text": text,
-        "text_pair": pair[1] if pair and len(pair) > 1 else None,
+        "text": first,
+        "text_pair": second,
         "tokens": list(seen.pieces),
         "input_ids": None if seen.ids is None else list(seen.ids),
         "words": None if seen.words is None else list(seen.words),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import CtxmixError, StoreError
-from ctxmix_hf.hub.layout import INDEX, canonical, check_id, check_split, file_digest
+from ctxmix_hf.hub.folders import INDEX, canonical, check_id, check_split, file_digest
 from ctxmix_hf.hub.manifest import Manifest, whole
 
 MAX_TOKENS = 1 << 20
@@ -28,7 +28,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Row:
+class IndexRow:
     """One example: its length T, the hash of its tokens, its line in the examples file, and a place
     per series of shards.
     """
@@ -63,7 +63,7 @@ class Row:
 class Index:
     """All rows in the order they were added; `size` bytes of the file are whole lines."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, IndexRow] = field(default_factory=dict)
     size: int = 0
     by_key: dict[str, str] = field(default_factory=dict)
     depths: list[int] = field(default_factory=list)  # layers per series of shards
@@ -72,10 +72,10 @@ class Index:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[IndexRow]:
         return iter(self.rows.values())
 
-    def extend(self, rows: list[Row], length: int) -> None:
+    def extend(self, rows: list[IndexRow], length: int) -> None:
         """Add a batch whose line has `length` bytes."""
         self.batches.append((self.size, [row.id for row in rows]))
         self.size += length
@@ -93,7 +93,7 @@ class Index:
                 del self.by_key[key]
 
 
-def line_of(rows: list[Row]) -> bytes:
+def line_of(rows: list[IndexRow]) -> bytes:
     return canonical([row.to_json() for row in rows]).encode() + b"\n"
 
 
@@ -129,7 +129,7 @@ def load_index(root: Path, manifest: Manifest, recover: bool = False) -> Index:
     return index
 
 
-def _row(body: dict[str, Any], manifest: Manifest, index: Index) -> Row:
+def _row(body: dict[str, Any], manifest: Manifest, index: Index) -> IndexRow:
     name, size = check_id(body["id"]), whole(body["n"], MAX_TOKENS)
     if name in index.rows:
         raise ValueError(f"the id {name!r} occurs twice")
@@ -147,7 +147,7 @@ def _row(body: dict[str, Any], manifest: Manifest, index: Index) -> Row:
         _check_place(name, place, size * size * manifest.itemsize, i, index)
         _check_end(name, place, manifest, i)
     line_crc = None if crc is None else whole(crc, 0xFFFFFFFF)
-    return Row(
+    return IndexRow(
         name,
         check_split(body["split"]),
         size,

@@ -16,7 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from torch import Tensor
 
-from ctxmix_hf.hub.layout import digest, file_digest
+from ctxmix_hf.hub.folders import digest, file_digest
 
 _HEADS = ("pooler", "classifier", "cls", "lm_head")  # above the encoder: they change no map
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
 from ctxmix_hf.errors import CtxmixError, StoreError
-from ctxmix_hf.hub.layout import (
+from ctxmix_hf.hub.folders import (
     INDEX,
     MANIFEST,
     MAX_MANIFEST_BYTES,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ctxmix_hf.hub.computing import compute
@@ -57,9 +56,9 @@ def _gap(a: list[Tensor], b: list[Tensor]) -> float:
 
 
 def _forward(store: Any, text: str) -> Any:
-    encoding = store.tokenizer(text, return_tensors="pt")
-    with torch.no_grad():
-        return store.model(**{k: v.to(store.model.device) for k, v in encoding.items()})
+    from ctxmix_hf.calling import call, read_batch  # a store opens without transformers
+
+    return call(store.model, read_batch(store.model, text, store.tokenizer))
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.index import Row
-from ctxmix_hf.hub.layout import canonical
+from ctxmix_hf.hub.folders import canonical
+from ctxmix_hf.hub.index import IndexRow
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.reading import read_example
 from ctxmix_hf.hub.writing import NewExample
@@ -49,7 +49,7 @@ def copy_batches(target: Any, part: Any) -> None:
         target._writer.append([_example(part, part.index.rows[name]) for name in names])
 
 
-def _example(part: Any, row: Row) -> NewExample:
+def _example(part: Any, row: IndexRow) -> NewExample:
     arrays = [
         np.frombuffer(part.source.read(p, place), np.uint8)
         for p, place in zip(part.manifest.parts, row.places, strict=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import MissingDependencyError
-from ctxmix_hf.hub.layout import disk_errors
+from ctxmix_hf.hub.folders import disk_errors
 
 ROWS = 50  # a row group
 EXAMPLES = "examples"

@@ -19,8 +19,8 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ctxmix_hf.errors import OptionError, StoreError
 from ctxmix_hf.hub import cards
 from ctxmix_hf.hub.answers import hub_errors
+from ctxmix_hf.hub.folders import CARD, write_atomic
 from ctxmix_hf.hub.keys import cached_revision, is_commit, model_origin
-from ctxmix_hf.hub.layout import CARD, write_atomic
 from ctxmix_hf.hub.publishing import commit_files
 from ctxmix_hf.hub.weights import require_base_weights
 from ctxmix_hf.modeling import CONFIG_KEY, write_methods

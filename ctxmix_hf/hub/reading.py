@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 
 from ctxmix_hf.errors import InputError, StoreError
-from ctxmix_hf.hub.index import Index, Place, Row
-from ctxmix_hf.hub.layout import INDEX, examples_file, file_digest, shard_file
+from ctxmix_hf.hub.folders import INDEX, examples_file, file_digest, shard_file
+from ctxmix_hf.hub.index import Index, IndexRow, Place
 from ctxmix_hf.hub.manifest import Manifest, Part, Shard, whole
 from ctxmix_hf.hub.recovery import (
     damaged_in_shards,
@@ -34,7 +34,7 @@ class Source(Protocol):
         """The bytes of one entry, as long as its place says."""
         ...
 
-    def line(self, row: Row) -> bytes:
+    def line(self, row: IndexRow) -> bytes:
         """An example's line."""
         ...
 
@@ -61,7 +61,7 @@ class FolderSource:
             raise StoreError(f"Shard {place.shard} of {part.folder!r} is missing.") from None
         return checked(data, part, place)
 
-    def line(self, row: Row) -> bytes:
+    def line(self, row: IndexRow) -> bytes:
         path, name = self.root / examples_file(row.split), examples_file(row.split)
         if not path.exists():
             raise StoreError(f"{name} is missing.")
@@ -86,7 +86,7 @@ def checked(data: bytes, part: Part, place: Place) -> bytes:
     return data
 
 
-def read_example(source: Source, row: Row) -> dict[str, Any]:
+def read_example(source: Source, row: IndexRow) -> dict[str, Any]:
     """An example's line as a dictionary; it must be about this example and name as many tokens as its maps have."""
     try:
         line = source.line(row)

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ctxmix_hf.hub.index import Index, Row, load_index
-from ctxmix_hf.hub.layout import (
+from ctxmix_hf.hub.folders import (
     INDEX,
     PENDING,
     cut,
@@ -26,6 +25,7 @@ from ctxmix_hf.hub.layout import (
     shard_file,
     sync_folder,
 )
+from ctxmix_hf.hub.index import Index, IndexRow, load_index
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import Entry, damaged_entries, reopen, room_of
 from ctxmix_hf.hub.threads import side_by_side
@@ -99,10 +99,10 @@ def damaged_in_shards(
     return {name for names in found for name in names}
 
 
-def damaged_lines(root: Path, rows: Iterable[Row]) -> set[str]:
+def damaged_lines(root: Path, rows: Iterable[IndexRow]) -> set[str]:
     """Ids whose line in the examples is not the one that was written; without a checksum, not one of theirs."""
     found: set[str] = set()
-    by_split: dict[str, list[Row]] = defaultdict(list)
+    by_split: dict[str, list[IndexRow]] = defaultdict(list)
     for row in rows:
         by_split[row.split].append(row)
     for split, those in by_split.items():
@@ -119,7 +119,7 @@ def damaged_lines(root: Path, rows: Iterable[Row]) -> set[str]:
     return found
 
 
-def line_fits(line: bytes, row: Row) -> bool:
+def line_fits(line: bytes, row: IndexRow) -> bool:
     if row.crc is not None:
         return zlib.crc32(line) == row.crc
     try:

@@ -16,9 +16,9 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub.answers import hub_errors
-from ctxmix_hf.hub.index import Place, Row
+from ctxmix_hf.hub.folders import MANIFEST, MAX_MANIFEST_BYTES, examples_file, shard_file
+from ctxmix_hf.hub.index import IndexRow, Place
 from ctxmix_hf.hub.keys import is_commit
-from ctxmix_hf.hub.layout import MANIFEST, MAX_MANIFEST_BYTES, examples_file, shard_file
 from ctxmix_hf.hub.manifest import Manifest, Part
 from ctxmix_hf.hub.ranges import CLIENT_ERRORS, read_range
 from ctxmix_hf.hub.reading import FolderSource, checked
@@ -77,7 +77,7 @@ class HubSource:
             except StoreError as error:
                 raise StoreError(f"{self.repo_id}: {name}: {error}.") from None
 
-    def line(self, row: Row) -> bytes:
+    def line(self, row: IndexRow) -> bytes:
         return FolderSource(self.fetch(examples_file(row.split)).parents[1], self.manifest).line(
             row
         )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.layout import canonical, file_digest, make_folder, sync_folder
+from ctxmix_hf.hub.folders import canonical, file_digest, make_folder, sync_folder
 from ctxmix_hf.hub.manifest import DTYPES, Manifest, Shard
 
 

@@ -22,8 +22,7 @@ from filelock import FileLock, Timeout
 
 from ctxmix_hf.errors import StoreError, StoreInUseError
 from ctxmix_hf.hub import recovery
-from ctxmix_hf.hub.index import Index, Place, Row, line_of
-from ctxmix_hf.hub.layout import (
+from ctxmix_hf.hub.folders import (
     INDEX,
     LOCK,
     PENDING,
@@ -37,6 +36,7 @@ from ctxmix_hf.hub.layout import (
     put,
     shard_file,
 )
+from ctxmix_hf.hub.index import Index, IndexRow, Place, line_of
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import Entry, entry_json, finish, metadata_json, room_of
 from ctxmix_hf.hub.threads import side_by_side
@@ -150,7 +150,7 @@ class Writer:
                 raise StoreError(f"The id {new.id!r} is in the store already: ids are unique.")
             seen.add(new.id)
 
-    def _write(self, batch: list[NewExample]) -> list[Row]:
+    def _write(self, batch: list[NewExample]) -> list[IndexRow]:
         """Data and example lines; the rows that would make them exist."""
         series = range(len(self.manifest.parts))
         if (
@@ -161,7 +161,7 @@ class Writer:
             places = [self._write_part(i, batch) for i in series]
         lines = self._write_lines(batch)
         return [
-            Row(
+            IndexRow(
                 new.id,
                 new.split,
                 new.size,

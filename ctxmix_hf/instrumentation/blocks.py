@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrumentation.feedforward import Found, find_feed_forward
-from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout
-from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.feedforward import FoundFeedForward, find_feed_forward
+from ctxmix_hf.instrumentation.layout import HiddenLayout, StandardAttention
+from ctxmix_hf.instrumentation.norm_modules import NormCall
 from ctxmix_hf.instrumentation.roles import (
     Branch,
     BranchFinder,
@@ -56,7 +56,7 @@ def build_block(
     layer_input: int,
     output: int,
     product: Event,
-    attention: Attention,
+    attention: StandardAttention,
     batch: int,
     *,
     prove: bool = True,
@@ -111,7 +111,7 @@ def _order(branch: Branch, trunk: Trunk) -> Order:
     return "post" if trunk.norm1 is not None else "pre"
 
 
-def _effective(branch: Branch, attention: Attention) -> tuple[Tensor, Tensor | None]:
+def _effective(branch: Branch, attention: StandardAttention) -> tuple[Tensor, Tensor | None]:
     """`(projection [H, E, D], bias [D])` of everything between the product and the sum, evaluated, never read off:
     adapters, layer scales and constants are in it."""
     heads, size = attention.values.shape[1], attention.values.shape[3]
@@ -134,7 +134,9 @@ def _state(
     return None if item is None else item[0].state(layout.standard(trace.values[item[1]]))
 
 
-def _feed_forward(trace: Trace, residual: Residual, trunk: Trunk, start: int) -> Found | None:
+def _feed_forward(
+    trace: Trace, residual: Residual, trunk: Trunk, start: int
+) -> FoundFeedForward | None:
     if trunk.first_sum is None or residual.branch.parallel:
         return None
     on_trunk = _on_trunk(trace, trunk)
@@ -150,7 +152,7 @@ def _on_trunk(trace: Trace, trunk: Trunk) -> set[int]:
     return nodes
 
 
-def _proved(trace: Trace, layout: HiddenLayout, found: Found, trunk: Trunk) -> bool:
+def _proved(trace: Trace, layout: HiddenLayout, found: FoundFeedForward, trunk: Trunk) -> bool:
     """Does the recognised feed-forward reproduce what the model computed?"""
     entry = found.input_norm
     x = layout.standard(trace.values[trunk.block_output])

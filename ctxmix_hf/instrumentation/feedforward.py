@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.instrumentation.fused import widened
-from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.norm_modules import NormCall
 from ctxmix_hf.instrumentation.roles import norm_of
 from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.records import FeedForward
@@ -22,7 +22,7 @@ Weights = tuple[Tensor, Tensor | None]
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFeedForward:
     feed_forward: FeedForward
     input_norm: tuple[NormCall, int] | None
     output_norm: tuple[NormCall, int] | None
@@ -92,7 +92,9 @@ def _wide(weight: Tensor, bias: Tensor | None) -> Weights:
     return weight.detach().to(wide), None if bias is None else bias.detach().to(wide)
 
 
-def find_feed_forward(trace: Trace, joins: int, block_output: int, start: int) -> Found | None:
+def find_feed_forward(
+    trace: Trace, joins: int, block_output: int, start: int
+) -> FoundFeedForward | None:
     """`joins` is the node that is added to the stream; `block_output` the node of a (post-LN) or u (pre-LN)."""
     back = Backtrack(trace, start)
     output_norm: tuple[NormCall, int] | None = None
@@ -122,7 +124,7 @@ def find_feed_forward(trace: Trace, joins: int, block_output: int, start: int) -
             else float(scale)
         )
     found = FeedForward(activation, inner, _wide(*last.payload.dense()), gate, scale)
-    return Found(found, input_norm, output_norm, output)
+    return FoundFeedForward(found, input_norm, output_norm, output)
 
 
 def _source(

@@ -18,7 +18,7 @@ class Unmatched(Exception):
 
 
 @dataclass(frozen=True)
-class Attention:
+class StandardAttention:
     """The attention product in the common layout, in the precision statistics are taken in."""
 
     probabilities: Tensor  # [B, H, T, T]
@@ -32,7 +32,7 @@ class Attention:
         return self.probabilities.shape[-1]
 
 
-def standard_attention(product: AttentionProduct, batch: int) -> Attention:
+def standard_attention(product: AttentionProduct, batch: int) -> StandardAttention:
     """Bring a product found in any layout to the common one, or say why it is not T x T over the sequence."""
     if product.equation is not None:
         a, v, context = _by_letters(product, batch)
@@ -49,7 +49,7 @@ def standard_attention(product: AttentionProduct, batch: int) -> Attention:
         )
     wide = widened(a.dtype)
     merged = context.transpose(1, 2).flatten(2)
-    return Attention(a.to(wide), v.to(wide), merged, product.path, product.deferred)
+    return StandardAttention(a.to(wide), v.to(wide), merged, product.path, product.deferred)
 
 
 def merged_context(product: AttentionProduct, batch: int) -> Tensor:
@@ -164,7 +164,7 @@ class HiddenLayout:
         )
 
 
-def find_layout(attention: Attention, projection_input: Tensor, batch: int) -> HiddenLayout:
+def find_layout(attention: StandardAttention, projection_input: Tensor, batch: int) -> HiddenLayout:
     """Which order makes the output projection's input equal to the heads side by side?"""
     if projection_input.dim() == 4:  # heads not yet merged (a contraction over heads and head size)
         projection_input = projection_input.flatten(2)

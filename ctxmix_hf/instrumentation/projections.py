@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ctxmix_hf.instrumentation.blocks import precision_of, tolerance
 from ctxmix_hf.instrumentation.feedforward import Backtrack
-from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout
-from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.layout import HiddenLayout, StandardAttention
+from ctxmix_hf.instrumentation.norm_modules import NormCall
 from ctxmix_hf.instrumentation.roles import norm_of
 from ctxmix_hf.instrumentation.trace import Event, Trace
 from ctxmix_hf.records import AttentionInputs, ValueMap
@@ -25,7 +25,7 @@ def find_attention_inputs(
     start: int,
     layer_input: int,
     product: Event,
-    attention: Attention,
+    attention: StandardAttention,
     layout: HiddenLayout,
     proved_scaling: float | None = None,
 ) -> tuple[AttentionInputs | None, bool]:
@@ -69,7 +69,7 @@ def find_attention_inputs(
 
 
 def find_value_bias(
-    trace: Trace, start: int, product: Event, attention: Attention
+    trace: Trace, start: int, product: Event, attention: StandardAttention
 ) -> Tensor | None:
     """`[H, 1, E]`: what every value vector holds whatever its token, zeros where the projection has
     no bias; None: not found.
@@ -83,7 +83,7 @@ def find_value_map(
     start: int,
     layer_input: int,
     product: Event,
-    attention: Attention,
+    attention: StandardAttention,
     layout: HiddenLayout,
 ) -> ValueMap | None:
     """Values as an affine function of the layer's input or of a norm of it; None: not found.
@@ -104,7 +104,7 @@ def find_value_map(
 
 
 def _value_rows(
-    back: Backtrack, trace: Trace, product: Event, attention: Attention
+    back: Backtrack, trace: Trace, product: Event, attention: StandardAttention
 ) -> tuple[Event, Tensor, Tensor] | None:
     """The linear map the values come from, and its rows that make them: weight `[H, E, D]`, bias `[H, 1, E]`.
 
@@ -163,7 +163,9 @@ def _whole(trace: Trace, back: Backtrack, node: int) -> int:
     return node
 
 
-def _reproduces(inputs: AttentionInputs, x: Tensor, attention: Attention, limit: float) -> bool:
+def _reproduces(
+    inputs: AttentionInputs, x: Tensor, attention: StandardAttention, limit: float
+) -> bool:
     heads = attention.values.shape[1]
 
     def split(weights: tuple[Tensor, Tensor | None]) -> Tensor:

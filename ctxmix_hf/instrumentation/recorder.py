@@ -15,8 +15,8 @@ from ctxmix_hf.instrumentation.awake import run_awake
 from ctxmix_hf.instrumentation.blocks import Built, build_block, tolerance
 from ctxmix_hf.instrumentation.embeddings import embedding_norm
 from ctxmix_hf.instrumentation.layout import (
-    Attention,
     HiddenLayout,
+    StandardAttention,
     Unmatched,
     first_tensor,
     standard_attention,
@@ -253,26 +253,24 @@ class Recorder:
             if self.gather is None
             else None,
             deferred=attention.deferred,
+            mixing="" if proof is None else proof.mixing,
+            mixing_before="" if proof is None else proof.before,
         )
         self._check_finite(record)
         if self.slim and proof is None:
             raise NeedsEvidence
         evidence = self._gather_evidence(layer, record, built, signature, product.payload)
         if proof is None:
-            self._prove(layer, record, built, evidence)
-        elif proof.refused:
-            record.refuse(proof.refused)
-        record.mixing, record.mixing_before = (
-            (proof.mixing, proof.before) if proof is not None else ("", "")
-        )
-        return record
+            self._prove(record, built, evidence)
+        refused = evidence.refused if proof is None else proof.refused
+        return record.refuted(refused) if refused else record
 
     def _batch(self, probabilities: Tensor) -> int:
         """Towers may read batches of different sizes: the attention's own, if some input of the call has it."""
         own = probabilities.shape[0]
         return own if probabilities.dim() == 4 and own in self.batches else self.batches[0]
 
-    def _padding(self, layer: Layer, attention: Attention, batch: int) -> Tensor:
+    def _padding(self, layer: Layer, attention: StandardAttention, batch: int) -> Tensor:
         """Real tokens: the caller's mask where this stack obeys it, else (frames of speech) the
         columns anybody attends to.
         """
@@ -330,17 +328,13 @@ class Recorder:
         self.evidence.append(evidence)
         return evidence
 
-    def _prove(
-        self, layer: Layer, record: LayerRecord, built: Built | None, evidence: Evidence
-    ) -> None:
+    def _prove(self, record: LayerRecord, built: Built | None, evidence: Evidence) -> None:
         """The first record of a program must add up; later ones trust it (`ModelRecord.check` always measures)."""
         self.unproved = True
         if built is None:
             return
         evidence.refused = _adds_up(record, built)
         evidence.fed = built.block.feed_forward is not None
-        if evidence.refused:
-            record.refuse(evidence.refused)
 
     def _in_float32(self, seen: Evidence) -> None:
         """Half precision proves little: a float32 copy of the same layer must add up, feed-forward included."""
@@ -414,11 +408,12 @@ class Recorder:
             seen.before = (
                 "" if place in starts else seen.before
             )  # between two towers anything may happen
-            record.mixing, record.mixing_before = seen.mixing or failed, seen.before
+            record = replace(record, mixing=seen.mixing or failed, mixing_before=seen.before)
             if seen.refused:
-                record.refuse(seen.refused)
+                record = record.refuted(seen.refused)
             elif record.level2 is not None and not seen.fed:
-                record.level2 = replace(record.level2, feed_forward=None)
+                record = replace(record, level2=replace(record.level2, feed_forward=None))
+            self.layers[place] = record
             if conclusive:
                 self.owner.proofs[record.index, seen.signature] = Proof(
                     seen.fed, seen.refused, seen.mixing, seen.before

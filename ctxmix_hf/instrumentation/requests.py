@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +17,7 @@ from ctxmix_hf.instrumentation.probe import without_caches
 from ctxmix_hf.instrumentation.recorder import NeedsEvidence, Recorder
 from ctxmix_hf.instrumentation.session import Instrumentation
 from ctxmix_hf.outputs import extend
-from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.text.inputs import (
     batch_sizes,
     check_call,
@@ -50,16 +50,26 @@ COMPILED = (
 
 
 class Maps(Protocol):
-    """How maps of a request are made; given by the layer above (modeling), so that imports point down."""
+    """The maps of one call in the making. Where it `streams`, each layer is added as it ends and nothing else of it is
+    kept; else the record is whole when `finish` sees it. The caller walks one way either way.
+    """
 
-    def gather(self, methods: Any, options: dict[str, Any]) -> Any | None:
-        """Something that takes layers one by one (`add`, then `finish(record)`), if these methods allow it."""
+    streams: bool
+    defers: bool  # its methods read attention by blocks of rows
+    reads_value_bias: bool
+
+    def add(self, layer: LayerRecord) -> None: ...
+
+    def finish(self, record: ModelRecord, places: Sequence[int], output: Any) -> dict[str, Any]:
+        """Of the layers of a record; `places` are theirs among all that ran (one tower of several)."""
         ...
 
-    def of_record(
-        self, record: ModelRecord, methods: Any, options: dict[str, Any], output: Any
-    ) -> Any:
-        """From the whole record."""
+
+class MapMaker(Protocol):
+    """How maps are made; given by the layer above (modeling), so that imports point down."""
+
+    def begin(self, methods: Any, options: dict[str, Any], whole: bool) -> Maps:
+        """`whole`: the record is kept anyway, so nothing is gained by streaming."""
         ...
 
     def check(self, base: Any, x: Tensor, methods: Any, options: dict[str, Any]) -> None:
@@ -90,9 +100,9 @@ class RecordedCall:
     it outlives the call, whatever raises."""
 
     def __init__(
-        self, module: nn.Module, owner: Instrumentation, maps: Maps, defaults: Any = None
+        self, module: nn.Module, owner: Instrumentation, maker: MapMaker, defaults: Any = None
     ) -> None:
-        self.module, self.owner, self.maps, self.defaults = module, owner, maps, defaults
+        self.module, self.owner, self.maker, self.defaults = module, owner, maker, defaults
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = type(self.module)._call_impl
@@ -107,18 +117,21 @@ class RecordedCall:
             else self._record(request, call, args, kwargs)
         )
 
-    def _recorder(self, request: Request, args: Any, kwargs: Any) -> Recorder:
+    def _begin(self, request: Request, args: Any, kwargs: Any) -> tuple[Recorder, Maps | None]:
         base, keep_graph = base_model(self.module), bool(request.options.get("create_graph"))
         recorder = Recorder(
             self.owner, batch_sizes(base, args, kwargs), padding_mask(args, kwargs), keep_graph
         )
-        if request.methods and not request.decomposition and not keep_graph:
-            recorder.gather = self.maps.gather(request.methods, request.options)
-            recorder.reads_value_bias = recorder.gather is None or recorder.gather.reads_value_bias
-        if recorder.gather is not None and recorder.gather.defers:
-            recorder.tap.defer_from = DEFER_FROM
-            recorder.slim = bool(self.owner.proofs)
-        return recorder
+        if not request.methods:
+            return recorder, None
+        whole = request.decomposition or keep_graph
+        maps = self.maker.begin(request.methods, request.options, whole)
+        if maps.streams:
+            recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
+            if maps.defers:
+                recorder.tap.defer_from = DEFER_FROM
+                recorder.slim = bool(self.owner.proofs)
+        return recorder, maps
 
     @keeps_modes
     def _record(self, request: Request, call: Any, args: Any, kwargs: Any) -> Any:
@@ -127,13 +140,13 @@ class RecordedCall:
         self.owner.dtype = base.dtype
         keep_graph = bool(request.options.get("create_graph"))
         if request.methods:
-            self.maps.check(base, main_input(base, args, kwargs), request.methods, request.options)
-        recorder = self._recorder(request, args, kwargs)
+            self.maker.check(base, main_input(base, args, kwargs), request.methods, request.options)
+        recorder, making = self._begin(request, args, kwargs)
         run = lambda: run_awake(recorder, recorder.tap, lambda: call(module, *args, **kwargs))
         try:
             output = run()
         except NeedsEvidence:
-            recorder = self._recorder(request, args, kwargs)
+            recorder, making = self._begin(request, args, kwargs)
             recorder.slim = False
             output = run()
         towers, again = recorder.towers(), without_caches(kwargs)
@@ -146,15 +159,10 @@ class RecordedCall:
                 recorder, towers, module, args, kwargs, output, request.options.get("tokens")
             )
             maps: Any = None
-            if recorder.gather is not None:
+            if making is not None:
                 maps = {
-                    name: recorder.gather.finish(record, places, output)
+                    name: making.finish(record, places, output)
                     for name, (record, places) in records.items()
-                }
-            elif request.methods:
-                maps = {
-                    name: self.maps.of_record(record, request.methods, request.options, output)
-                    for name, (record, _) in records.items()
                 }
         for record, _ in records.values():
             self.owner.warn(record)
@@ -207,9 +215,7 @@ def model_records(
     records = {}
     whole = encoder_of(base) is base
     for tower, places in towers.items():
-        layers = [recorder.layers[place] for place in places]
-        for index, layer in enumerate(layers):
-            layer.index = index
+        layers = [replace(recorder.layers[place], index=i) for i, place in enumerate(places)]
         stack = recorder.stacks[layers[0].name.rpartition(".")[0]]
         tokens = layers[0].attention.shape[-1]
         ids = (

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ctxmix_hf.instrumentation.layout import Attention, HiddenLayout, Unmatched, find_layout
-from ctxmix_hf.instrumentation.norms import NormCall, as_norm
+from ctxmix_hf.instrumentation.layout import HiddenLayout, StandardAttention, Unmatched, find_layout
+from ctxmix_hf.instrumentation.norm_modules import NormCall, as_norm
 from ctxmix_hf.instrumentation.trace import Event, LinearCall, Trace
 
 Affine = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
@@ -89,7 +89,7 @@ class BranchFinder:
     """One pass over the events of a layer, in order."""
 
     def __init__(
-        self, trace: Trace, start: int, layer_input: int, attention: Attention, batch: int
+        self, trace: Trace, start: int, layer_input: int, attention: StandardAttention, batch: int
     ) -> None:
         self.trace, self.start = trace, start
         self.attention, self.batch = attention, batch

@@ -22,7 +22,7 @@ from ctxmix_hf.instrumentation.fused import (
     sdpa_probabilities,
     widened,
 )
-from ctxmix_hf.instrumentation.norms import NormCall
+from ctxmix_hf.instrumentation.norm_modules import NormCall
 from ctxmix_hf.instrumentation.trace import (
     ACTIVATION,
     ADD,

@@ -1,4 +1,4 @@
-"""One file per method: from a record to a map. Importing this package registers them all."""
+"""One file per method: from a record to a map. Every file of this folder is imported, and so registered."""
 
 from ctxmix_hf.methods.alti import Alti
 from ctxmix_hf.methods.attention import Attention, AttentionFixedResidual, AttentionTrueResidual
@@ -23,6 +23,9 @@ from ctxmix_hf.methods.norms import (
 )
 from ctxmix_hf.methods.ratios import mixing_ratios
 from ctxmix_hf.methods.value_zeroing import ValueZeroing
+from ctxmix_hf.registry import import_folder
+
+import_folder(__name__, __path__)
 
 __all__ = [
     "METHODS",

@@ -12,6 +12,7 @@ from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.methods.ratios import mixing_ratio
 from ctxmix_hf.records import LayerRecord
+from ctxmix_hf.workspace import computed_once
 
 ABNAR = "Abnar & Zuidema 2020"
 
@@ -39,10 +40,16 @@ class Attention(LayerMethod):
     )
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return layer.once("W", lambda: layer.attention.mean(dim=1))  # type: ignore[no-any-return]
+        return mean_over_heads(layer)
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         return layer.attention if self.per_head else None
+
+
+@computed_once
+def mean_over_heads(layer: LayerRecord) -> Tensor:
+    """W `[B, T, T]`."""
+    return layer.attention.mean(dim=1)
 
 
 @METHODS.register("attention_fixedres")
@@ -69,7 +76,7 @@ class AttentionFixedResidual(LayerMethod):
     )
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        weights = Attention().layer_map(layer, budget)
+        weights = mean_over_heads(layer)
         return with_residual(weights, self.residual, layer.mask, layer.offset)
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
@@ -95,7 +102,7 @@ class AttentionTrueResidual(LayerMethod):
     )
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        weights = Attention().layer_map(layer, budget)
+        weights = mean_over_heads(layer)
         identity = layer.identity()
         others = weights * (1 - identity)
         total = others.sum(dim=-1, keepdim=True)

@@ -13,6 +13,7 @@ from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.errors import OptionError
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import Registry
+from ctxmix_hf.workspace import computed_once
 
 Needs = Literal["attention", "values", "block", "feed_forward", "replay", "model"]
 
@@ -75,20 +76,26 @@ class LayerMethod(AbstractMethod):
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         """`[B, T target, T source]`, rows of padding zero."""
 
-    def layer_notes(self, layer: LayerRecord) -> dict[str, Tensor]:
+    def layer_notes(self, layer: LayerRecord, budget: Budget) -> dict[str, Tensor]:
         """What else is known of this layer's map (the standard error of an estimate), stacked into `meta["notes"]`."""
         return {
             name: part / whole.clamp(min=1e-30)
-            for name, (part, whole) in self.note_shares(layer).items()
+            for name, (part, whole) in self.note_shares(layer, budget).items()
         }
 
-    def note_shares(self, layer: LayerRecord) -> dict[str, tuple[Tensor, Tensor]]:
+    def note_shares(self, layer: LayerRecord, budget: Budget) -> dict[str, tuple[Tensor, Tensor]]:
         """Notes that are shares, as (part, whole): those of some rows can be added to those of the others."""
         return {}
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         """`[B, H, T, T]` where the paper has a result per head and `per_head=True` was asked for."""
         return None
+
+
+@computed_once
+def layer_map_of(layer: LayerRecord, method: LayerMethod, budget: Budget) -> Tensor:
+    """The method's map of a layer or of some of its rows; methods with the same options share it."""
+    return method.layer_map(layer, budget)
 
 
 class InputMethod(AbstractMethod):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from ctxmix_hf.algebra.nullspace import (
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord
+from ctxmix_hf.workspace import computed_once
 
 
 @METHODS.register("effective_attention")
@@ -62,20 +63,17 @@ class EffectiveAttention(LayerMethod):
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         return self._heads(layer, budget) if self.per_head else None
 
-    def note_shares(self, layer: LayerRecord) -> dict[str, tuple[Tensor, Tensor]]:
+    def note_shares(self, layer: LayerRecord, budget: Budget) -> dict[str, tuple[Tensor, Tensor]]:
         """`unseen_mass` `[B]`: the share of the map that lies on tokens the row does not attend to in any head."""
-        effective = layer.shared[self._key].abs()
+        effective = self._heads(layer, budget).abs()
         unseen = (effective * ~_visible(layer)).sum(dim=(1, 2, 3))
         return {"unseen_mass": (unseen, effective.sum(dim=(1, 2, 3)))}
 
-    @property
-    def _key(self) -> tuple[object, ...]:
-        return ("effective", self.value_bias, self.visible_only)
-
     def _heads(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return layer.once(self._key, lambda: self._compute(layer, budget))  # type: ignore[no-any-return]
+        """Every head's, whether or not `per_head` was asked for."""
+        return _effective(layer, replace(self, per_head=False), budget)
 
-    def _compute(self, layer: LayerRecord, budget: Budget) -> Tensor:
+    def compute(self, layer: LayerRecord, budget: Budget) -> Tensor:
         if layer.whole is not None:
             return self._rows(layer, layer.whole)
         values = layer.values if self.value_bias else self._without_bias(layer)
@@ -94,14 +92,14 @@ class EffectiveAttention(LayerMethod):
 
     def _rows(self, layer: LayerRecord, whole: LayerRecord) -> Tensor:
         """The same for some rows: the null space belongs to the whole layer and is found once."""
-        bases = whole.once((*self._key, "basis"), lambda: self._bases(whole))
+        bases = _bases(whole, self)
         effective = torch.zeros_like(layer.attention)
         for b, (basis, full) in enumerate(bases):
             real = layer.source_mask[b].nonzero().squeeze(-1)
             effective[b][..., real] = on_range(layer.attention[b][..., real], basis, full)
         return effective
 
-    def _bases(self, whole: LayerRecord) -> list[tuple[Tensor, Tensor]]:
+    def bases(self, whole: LayerRecord) -> list[tuple[Tensor, Tensor]]:
         values = whole.values if self.value_bias else self._without_bias(whole)
         return [range_basis(values[b][:, real]) for b, real in enumerate(whole.mask)]
 
@@ -114,6 +112,17 @@ class EffectiveAttention(LayerMethod):
         return layer.values - layer.value_bias
 
 
+@computed_once
+def _effective(layer: LayerRecord, method: EffectiveAttention, budget: Budget) -> Tensor:
+    return method.compute(layer, budget)
+
+
+@computed_once
+def _bases(whole: LayerRecord, method: EffectiveAttention) -> list[tuple[Tensor, Tensor]]:
+    return method.bases(whole)
+
+
+@computed_once
 def _visible(layer: LayerRecord) -> Tensor:
     """`[B, 1, T, T]`: which sources a row attends to in some head."""
-    return layer.once("visible", lambda: (layer.attention > 0).any(dim=1, keepdim=True))  # type: ignore[no-any-return]
+    return (layer.attention > 0).any(dim=1, keepdim=True)

@@ -16,6 +16,7 @@ from ctxmix_hf.methods.base import METHODS, About, InputMethod, LayerMethod, che
 from ctxmix_hf.methods.jacobian import Chain, chains, layer_jacobian_norms
 from ctxmix_hf.methods.rest import HALF
 from ctxmix_hf.records import LayerRecord, ModelRecord
+from ctxmix_hf.workspace import computed_once
 
 # K replicas of an input [B, T, D] -> outputs, one per layer asked for, each [K*B, T, D]
 Forward = Callable[[Tensor], list[Tensor]]
@@ -253,22 +254,28 @@ class HtaTimesInput(LayerMethod):
             exact = layer_jacobian_norms(layer, self.times_input, budget)
             if exact is not None:
                 return exact * (layer.mask[:, :, None] & layer.mask[:, None, :])
-        norms, error = jacobian_norms(
-            _layer_run(layer),
-            layer.layer_input,
-            layer.mask,
-            times_input=self.times_input,
-            sketch=self.sketch,
-            seed=self.seed,
-            budget=budget,
-        )
-        if error is not None:
-            layer.shared["standard error", self] = error[0]
-        return norms[0]
+        return _sketched_norms(layer, self, budget)[0]
 
-    def layer_notes(self, layer: LayerRecord) -> dict[str, Tensor]:
-        error = layer.shared.get(("standard error", self))
+    def layer_notes(self, layer: LayerRecord, budget: Budget) -> dict[str, Tensor]:
+        error = _sketched_norms(layer, self, budget)[1] if self.sketch else None
         return {} if error is None else {"standard_error": error}
+
+
+@computed_once
+def _sketched_norms(
+    layer: LayerRecord, method: HtaTimesInput, budget: Budget
+) -> tuple[Tensor, Tensor | None]:
+    """(norms `[B, T, T]`, their standard error where they are estimates)."""
+    norms, error = jacobian_norms(
+        _layer_run(layer),
+        layer.layer_input,
+        layer.mask,
+        times_input=method.times_input,
+        sketch=method.sketch,
+        seed=method.seed,
+        budget=budget,
+    )
+    return norms[0], None if error is None else error[0]
 
 
 def _layer_run(layer: LayerRecord) -> Forward:

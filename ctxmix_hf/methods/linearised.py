@@ -19,6 +19,7 @@ from torch.nn.functional import linear
 from ctxmix_hf.errors import UnsupportedMethodError
 from ctxmix_hf.methods.rest import HALF, Rest
 from ctxmix_hf.records import FeedForward, LayerRecord, ModelRecord, NormState
+from ctxmix_hf.workspace import computed_once
 
 # (parts [t, S, D], bias [D] or [t, D], the t targets) -> parts with the bias shared out
 Share = Callable[[Tensor, Tensor, slice], Tensor]
@@ -68,10 +69,10 @@ class LinearRest:
     @classmethod
     def of(cls, layer: LayerRecord, method: str) -> LinearRest:
         """Raises where the layer has no decomposition, or its feed-forward was not proved."""
-        return layer.once("linear rest", lambda: cls._of(layer, method))  # type: ignore[no-any-return]
+        return _linear_rest(layer, method)
 
     @classmethod
-    def _of(cls, layer: LayerRecord, method: str) -> LinearRest:
+    def make(cls, layer: LayerRecord, method: str) -> LinearRest:
         block, rest = layer.block, Rest.of(layer)
         if rest is None or rest.feed_forward is None:
             why = (
@@ -151,3 +152,8 @@ class LinearRest:
         """Of what one target needs while it passes."""
         width, wide = self.feed_forward.outer[0].shape
         return sources * (6 * width + 4 * wide) * self.ratio.element_size()
+
+
+@computed_once
+def _linear_rest(layer: LayerRecord, method: str) -> LinearRest:
+    return LinearRest.make(layer, method)

@@ -20,6 +20,7 @@ from ctxmix_hf.algebra.gram import by_source, gram_rows, slices, summed_norms
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord, NormState, Stage
+from ctxmix_hf.workspace import computed_once
 
 COST = "O(T^2 H^2) per layer: no [T, T, D] tensor"
 KOBAYASHI = "Kobayashi et al. 2021"
@@ -39,16 +40,19 @@ class NormMethod(LayerMethod):
         return to_shares(norms, layer.mask) if self.row_normalised else norms
 
 
+@computed_once
 def stage_norms(layer: LayerRecord, stage: Stage) -> Tensor:
     """`[B, T, T]`: off the diagonal by Gram matrices, on it by the vectors themselves (the residual may cancel)."""
+    parts = layer.parts(stage)
+    norms = _between_tokens(layer, stage).clone()
+    norms.diagonal(layer.offset, dim1=-2, dim2=-1).copy_(parts.diagonal.norm(dim=-1))
+    return norms * layer.mask[..., None]
 
-    def compute() -> Tensor:
-        parts = layer.parts(stage)
-        norms = _between_tokens(layer, stage).clone()
-        norms.diagonal(layer.offset, dim1=-2, dim2=-1).copy_(parts.diagonal.norm(dim=-1))
-        return norms * layer.mask[..., None]
 
-    return layer.once(("norms", stage), compute)  # type: ignore[no-any-return]
+@computed_once
+def _known_lengths(layer: LayerRecord) -> dict[int, Tensor]:
+    """Number of norms behind -> lengths before the division; filled by `_between_tokens`."""
+    return {}
 
 
 def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
@@ -56,13 +60,11 @@ def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
     are made in one walk.
     """
     parts = layer.parts(stage)
-    known: dict[int, Tensor] = layer.once(
-        "between tokens", dict
-    )  # number of norms behind -> lengths before the division
+    known = _known_lengths(layer)
     if len(parts.norms) not in known:
         asked = [
             layer.parts(method.stage)
-            for method in layer.asked
+            for method in layer.workspace.methods
             if isinstance(method, NormMethod | NormFixedResidual)
         ]
         chains = {
@@ -78,12 +80,19 @@ def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
 
         kept = None
         if layer.whole is not None:  # Gram matrices belong to sources: made once for all rows
-            whole, chain = layer.whole, chains[depths[-1]]
-            kept = whole.once(("grams", *depths), lambda: _grams(whole, chain, depths))
-            kept = kept[:, layer.sources]
+            grams = _known_grams(layer.whole)
+            if tuple(depths) not in grams:
+                grams[tuple(depths)] = _grams(layer.whole, chains[depths[-1]], depths)
+            kept = grams[tuple(depths)][:, layer.sources]
         known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of, kept)))
     norms = known[len(parts.norms)]
     return norms if parts.scale is None else norms * parts.scale.abs()
+
+
+@computed_once
+def _known_grams(layer: LayerRecord) -> dict[tuple[int, ...], Tensor]:
+    """What `_grams` made for these depths; filled by `_between_tokens`."""
+    return {}
 
 
 def _grams(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ctxmix_hf.records import Block, FeedForward, LayerRecord, NormState
+from ctxmix_hf.workspace import computed_once
 
 HALF = 5e-2  # of the largest number: what a layer in half precision leaves of its own sums
 
@@ -31,31 +32,7 @@ class Rest:
     @classmethod
     def of(cls, layer: LayerRecord) -> Rest | None:
         """None where the block does not describe the rest of the layer, which is checked on the recorded states."""
-        return layer.once("rest", lambda: cls._proved(layer))  # type: ignore[no-any-return]
-
-    @classmethod
-    def _proved(cls, layer: LayerRecord) -> Rest | None:
-        block = layer.level2
-        if block is None or not block.tail_complete:
-            return None
-        if block.order == "parallel":
-            return cls(block, None, None) if not block.tail and block.branch_norm is None else None
-        if block.feed_forward is None:
-            return None
-        rest = cls(block, block.feed_forward, block.norm1 or block.ffn_input_norm)
-        gap = (rest(block.before_norm) - layer.output)[layer.mask].abs().max()
-        limit = {torch.float64: 1e-6}.get(
-            layer.output.dtype, 1e-4
-        )  # norms may round to float32 inside the model
-        if getattr(
-            layer.replay, "narrow", False
-        ):  # proved on a float32 copy of the layer; here only its rounding is left
-            limit = HALF
-        return (
-            rest
-            if bool(gap <= limit * layer.output[layer.mask].abs().max().clamp(min=1.0))
-            else None
-        )
+        return _proved_rest(layer)
 
     def __call__(self, u: Tensor) -> Tensor:
         assert self.feed_forward is not None
@@ -70,6 +47,25 @@ class Rest:
         for norm in self.block.tail:
             out = norm(out)
         return out
+
+
+@computed_once
+def _proved_rest(layer: LayerRecord) -> Rest | None:
+    block = layer.level2
+    if block is None or not block.tail_complete:
+        return None
+    if block.order == "parallel":
+        return Rest(block, None, None) if not block.tail and block.branch_norm is None else None
+    if block.feed_forward is None:
+        return None
+    rest = Rest(block, block.feed_forward, block.norm1 or block.ffn_input_norm)
+    gap = (rest(block.before_norm) - layer.output)[layer.mask].abs().max()
+    # norms may round to float32 inside the model
+    limit = {torch.float64: 1e-6}.get(layer.output.dtype, 1e-4)
+    if getattr(layer.replay, "narrow", False):
+        limit = HALF  # proved on a float32 copy of the layer; here only its rounding is left
+    largest = layer.output[layer.mask].abs().max().clamp(min=1.0)
+    return rest if bool(gap <= limit * largest) else None
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,13 @@ class ZeroedValues:
     gate: tuple[Tensor, Tensor, Tensor] | None
 
     @classmethod
-    def of(cls, layer: LayerRecord, rest: Rest) -> ZeroedValues:
-        heads = layer.once("head_vectors", lambda: layer.values @ layer.block.projection)
+    def of(cls, layer: LayerRecord) -> ZeroedValues | None:
+        """None where the rest of the layer has no closed form."""
+        return _zeroed_values(layer)
+
+    @classmethod
+    def make(cls, layer: LayerRecord, rest: Rest) -> ZeroedValues:
+        heads = layer.head_vectors
         linearly = rest.feed_forward is not None and rest.block.branch_norm is None
         ff = rest.feed_forward
         inner = _first_product(rest, heads, ff.inner) if linearly and ff is not None else None
@@ -127,6 +128,12 @@ class ZeroedValues:
             else _inner(self.gate, b, sources, targets, chosen, weights, inverse)
         )
         return self.rest.after(u, entered, self.rest.feed_forward.from_hidden(hidden, gate))
+
+
+@computed_once
+def _zeroed_values(layer: LayerRecord) -> ZeroedValues | None:
+    rest = Rest.of(layer)
+    return None if rest is None else ZeroedValues.make(layer, rest)
 
 
 def _first_product(

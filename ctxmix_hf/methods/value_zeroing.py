@@ -12,7 +12,7 @@ from ctxmix_hf.algebra.ranks import average_ranks
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.errors import OptionError, UnsupportedMethodError
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
-from ctxmix_hf.methods.rest import Rest, ZeroedValues
+from ctxmix_hf.methods.rest import ZeroedValues
 from ctxmix_hf.records import LayerRecord
 
 PAIRS_AT_ONCE = 1024  # enough for full-size matrix products, few enough to stay in the caches
@@ -80,9 +80,8 @@ class ValueZeroing(LayerMethod):
         return to_shares(raw, layer.mask if self.targets is None else None)
 
     def _raw(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
-        rest = Rest.of(layer) if self.shortcut else None
-        if rest is not None:
-            zeroed = layer.once("zeroed", lambda: ZeroedValues.of(layer, rest))
+        zeroed = ZeroedValues.of(layer) if self.shortcut else None
+        if zeroed is not None:
             raw = self._by_shortcut(layer, zeroed, budget, head)
         else:
             raw = self._by_replay(layer, budget, head)

@@ -1,6 +1,6 @@
 """Maps of a whole dataset: rows -> plan of batches -> workers -> `MapStore`. Stopped at any moment, it continues.
 
-data.py      rows of a file or a Hub dataset, one at a time
+rows.py      rows of a file or a Hub dataset, one at a time
 plan.py      rows to batches of similar length, before anything is computed: the same data gives the same batches
 folder.py    what the output folder knows of its run: options, plan, tasks, parts, failures
 compute.py   a planned batch through the model, halved when memory ends, single bad rows left out

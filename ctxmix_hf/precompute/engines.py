@@ -17,7 +17,7 @@ import torch
 
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.precompute.job import Job
-from ctxmix_hf.precompute.work import Worker
+from ctxmix_hf.precompute.work import TaskWorker
 
 Engine = Callable[[Job, Sequence[int]], Iterator[int]]
 ATTEMPTS = 3
@@ -70,7 +70,7 @@ def _finished(pool: ProcessPoolExecutor, numbers: list[int], workers: int) -> It
             yield future.result()
 
 
-_WORKER: Worker | None = None
+_WORKER: TaskWorker | None = None
 
 
 def _begin(job: Job, counter: Any, parent: int) -> None:
@@ -81,7 +81,7 @@ def _begin(job: Job, counter: Any, parent: int) -> None:
     with counter.get_lock():
         place = counter.value
         counter.value += 1
-    _WORKER = Worker.begin(job, device_of(job.device, place))
+    _WORKER = TaskWorker.begin(job, device_of(job.device, place))
 
 
 def _watch(parent: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.layout import canonical, digest, disk_errors, file_digest, write_atomic
+from ctxmix_hf.hub.folders import canonical, digest, disk_errors, file_digest, write_atomic
 from ctxmix_hf.precompute.plan import Batch
 
 

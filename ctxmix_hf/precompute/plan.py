@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from ctxmix_hf.precompute.data import Row
 from ctxmix_hf.precompute.job import TASK_BATCHES, WINDOW, Job
+from ctxmix_hf.precompute.rows import DataRow
+from ctxmix_hf.text.batch import encode, encode_one
 from ctxmix_hf.text.inputs import UNLIMITED, longest_input
 
 Example = tuple[str, Any, Any]  # id, text or pair, label
@@ -29,7 +30,7 @@ class Fingerprint:
     rows: int = 0
     _made: Any = field(default_factory=hashlib.sha256)
 
-    def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def watch(self, rows: Iterable[DataRow]) -> Iterator[DataRow]:
         for row in rows:
             self.rows += 1
             self._made.update(
@@ -55,7 +56,7 @@ class Planner:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
 
-    def tasks(self, rows: Iterable[Row]) -> Iterator[list[Batch]]:
+    def tasks(self, rows: Iterable[DataRow]) -> Iterator[list[Batch]]:
         """Groups of batches, in the order of the store."""
         stream = iter(rows)
         while window := list(islice(stream, WINDOW)):
@@ -63,7 +64,7 @@ class Planner:
             for start in range(0, len(batches), TASK_BATCHES):
                 yield batches[start : start + TASK_BATCHES]
 
-    def _batches(self, window: list[Row]) -> Iterator[Batch]:
+    def _batches(self, window: list[DataRow]) -> Iterator[Batch]:
         good = [row for row in window if self._usable(row)]
         sized = sorted(self._measured(good), key=lambda item: item[0])  # stable
         batch: Batch = []
@@ -75,7 +76,7 @@ class Planner:
         if batch:
             yield batch
 
-    def _usable(self, row: Row) -> bool:
+    def _usable(self, row: DataRow) -> bool:
         problem = row.problem or ("the id was there before" if row.id in self._ids else None)
         if problem:
             self.skipped.append((row.id, problem))
@@ -83,7 +84,7 @@ class Planner:
             self._ids.add(row.id)
         return problem is None
 
-    def _measured(self, rows: list[Row]) -> Iterator[tuple[int, Example]]:
+    def _measured(self, rows: list[DataRow]) -> Iterator[tuple[int, Example]]:
         for row, length in zip(rows, self._lengths([row.text for row in rows]), strict=True):
             text = row.text
             if length > self.longest:
@@ -101,13 +102,7 @@ class Planner:
     def _lengths(self, texts: list[Any]) -> list[int]:
         if not texts:
             return []
-        columns = [
-            list(column)
-            for column in zip(
-                *(text if isinstance(text, tuple) else (text,) for text in texts), strict=True
-            )
-        ]
-        return [len(ids) for ids in self.tokenizer(*columns, verbose=False)["input_ids"]]
+        return [len(ids) for ids in encode(self.tokenizer, texts, verbose=False)["input_ids"]]
 
     def _cut(self, text: str) -> tuple[str, int]:
         """The longest beginning of a text that fits: what the model sees is what the store says it saw."""
@@ -122,11 +117,11 @@ class Planner:
 
     def _beginning(self, text: str, room: int) -> str:
         if getattr(self.tokenizer, "is_fast", False):
-            spans = self.tokenizer(
-                text, truncation=True, max_length=room, return_offsets_mapping=True
+            spans = encode_one(
+                self.tokenizer, text, truncation=True, max_length=room, return_offsets_mapping=True
             )["offset_mapping"]
             return text[: max((end for _, end in spans), default=1)]
-        ids = self.tokenizer(text, truncation=True, max_length=room)["input_ids"]
+        ids = encode_one(self.tokenizer, text, truncation=True, max_length=room)["input_ids"]
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 

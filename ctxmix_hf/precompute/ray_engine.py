@@ -9,7 +9,7 @@ from typing import Any
 
 from ctxmix_hf.errors import MissingDependencyError
 from ctxmix_hf.precompute.job import Job
-from ctxmix_hf.precompute.work import Worker
+from ctxmix_hf.precompute.work import TaskWorker
 
 CPUS = 0.5  # of an actor: whole ones would leave no slot for reading where there are as many actors as cores
 
@@ -18,7 +18,7 @@ class TaskActor:
     """One model; a row of the dataset is the number of a task."""
 
     def __init__(self, job: Job) -> None:
-        self.worker = Worker.begin(job, "cuda" if job.device.startswith("cuda") else None)
+        self.worker = TaskWorker.begin(job, "cuda" if job.device.startswith("cuda") else None)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         return {"task": self.worker.make_part(int(row["task"]))}

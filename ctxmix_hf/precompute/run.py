@@ -10,15 +10,15 @@ from typing import Any
 
 from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.hub.computing import compute
-from ctxmix_hf.hub.layout import MANIFEST
+from ctxmix_hf.hub.folders import MANIFEST
 from ctxmix_hf.hub.store import MapStore
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.precompute.data import read_rows
 from ctxmix_hf.precompute.engines import processes
 from ctxmix_hf.precompute.folder import Folder, Plan
 from ctxmix_hf.precompute.job import ENGINES, Job
 from ctxmix_hf.precompute.plan import Fingerprint, Planner, longest_of
-from ctxmix_hf.precompute.work import Worker, is_finished, is_sound, load_model, take_in
+from ctxmix_hf.precompute.rows import read_rows
+from ctxmix_hf.precompute.work import TaskWorker, is_finished, is_sound, load_model, take_in
 from ctxmix_hf.recipes import resolve
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     folder = Folder(Path(job.out))
     with _store(job, folder, model, tokenizer, say) as store:
         plan = _planned(job, folder, store, model, tokenizer, say)
-        worker = Worker(job, model, tokenizer, store.manifest)
+        worker = TaskWorker(job, model, tokenizer, store.manifest)
         started, before = time.monotonic(), len(store)
         _assemble(job, folder, plan, store, worker, say)
         seconds = time.monotonic() - started
@@ -188,7 +188,7 @@ def _is_done(plan: Plan, folder: Folder, store: MapStore) -> bool:
 # ---- the work
 # ---------------------------------------------------------------------------------------------------------
 def _assemble(
-    job: Job, folder: Folder, plan: Plan, store: MapStore, worker: Worker, say: Say
+    job: Job, folder: Folder, plan: Plan, store: MapStore, worker: TaskWorker, say: Say
 ) -> None:
     """Tasks finish in any order; their parts are taken into the store in the order of the plan."""
     if _is_done(plan, folder, store):
@@ -238,7 +238,7 @@ def _in_store(folder: Folder, number: int, store: MapStore) -> bool:
     )
 
 
-def _finish(folder: Folder, number: int, store: MapStore, worker: Worker, meter: Meter) -> None:
+def _finish(folder: Folder, number: int, store: MapStore, worker: TaskWorker, meter: Meter) -> None:
     """A task into the store: from its part where there is one, else computed here."""
     path = folder.part(number)
     if is_finished(path):

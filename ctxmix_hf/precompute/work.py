@@ -16,7 +16,7 @@ import torch
 
 from ctxmix_hf.errors import StoreError, StoreInUseError
 from ctxmix_hf.hub import comparing
-from ctxmix_hf.hub.layout import MANIFEST, write_atomic
+from ctxmix_hf.hub.folders import MANIFEST, write_atomic
 from ctxmix_hf.hub.manifest import Manifest, load_manifest
 from ctxmix_hf.hub.merging import copy_batches, empty_like
 from ctxmix_hf.hub.store import MapStore
@@ -46,7 +46,7 @@ def load_model(job: Job, device: str | None = None) -> tuple[Any, Any]:
 
 
 @dataclass
-class Worker:
+class TaskWorker:
     """A model that works off tasks."""
 
     job: Job
@@ -55,7 +55,7 @@ class Worker:
     manifest: Manifest
 
     @classmethod
-    def begin(cls, job: Job, device: str | None = None) -> Worker:
+    def begin(cls, job: Job, device: str | None = None) -> TaskWorker:
         """In a process of its own: the model is loaded here, and must be the store's."""
         manifest = load_manifest(Path(job.out) / MANIFEST)
         model, tokenizer = load_model(job, device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -130,15 +131,12 @@ class ContextMixingMap(Result):
             else check_scope(scope)
         )
 
-    @property
+    @cached_property
     def input(self) -> Tensor:
-        """The map of every layer to the input, by the method's own aggregation."""
-        if self.given_input is None:
-            object.__setattr__(
-                self, "given_input", self.aggregate(self.aggregation, residual=self.residual)
-            )
-        assert self.given_input is not None
-        return self.given_input
+        """`[B, L, T, T]`: the map of every layer to the input, by the method's own aggregation."""
+        if self.given_input is not None:
+            return self.given_input
+        return self.aggregate(self.aggregation, residual=self.residual)
 
     def aggregate(
         self,
@@ -213,7 +211,7 @@ class ContextMixingMap(Result):
         """One example as a batch of one, without its padding."""
         keep = self.mask[example].nonzero().squeeze(-1)
         cut = lambda t: None if t is None else t[example][..., keep[:, None], keep][None]
-        return replace(
+        one = replace(
             self,
             layers=cut(self.layers),
             heads=cut(self.heads),
@@ -223,6 +221,9 @@ class ContextMixingMap(Result):
             meta={**self.meta, "notes": {}}
             | self._weights_meta(lambda w: w[example : example + 1, keep]),
         )
+        if "input" in self.__dict__:  # made already: not made again (a flow takes its time)
+            one.__dict__["input"] = cut(self.input)
+        return one
 
     def _weights_meta(self, changed: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """The weights of the model's own pooling for other tokens, where it has any."""

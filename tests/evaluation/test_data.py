@@ -16,8 +16,8 @@ from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.heldout import is_heldout, normalised
 from ctxmix_hf.evaluation.samples import Sample
-from ctxmix_hf.precompute.data import read_rows
 from ctxmix_hf.precompute.job import Job
+from ctxmix_hf.precompute.rows import read_rows
 
 CUE = {
     "uid": "x",

@@ -26,7 +26,7 @@ from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.samples import Sample
 from ctxmix_hf.evaluation.scores import MethodSet, Scores, collect
-from ctxmix_hf.evaluation.work import Store
+from ctxmix_hf.evaluation.sessions import Store
 
 
 def test_rows_are_the_maps_own(context: Callable[..., Context]) -> None:

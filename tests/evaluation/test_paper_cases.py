@@ -19,7 +19,7 @@ from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data, tagged
 from ctxmix_hf.evaluation.fitting import Fitting
-from ctxmix_hf.evaluation.identifiability import Task, counts, fraction_counts, used
+from ctxmix_hf.evaluation.identifiability import RecoveryTask, counts, fraction_counts, used
 from ctxmix_hf.evaluation.papers import brunner, reproduce
 from ctxmix_hf.evaluation.papers.desk import Desk, cola_rows
 from ctxmix_hf.evaluation.scores import Scores
@@ -100,14 +100,16 @@ def test_alternative_table(context: Callable[..., Context]) -> None:
 def test_a_map_is_tested_on_what_it_saw(context: Callable[..., Context]) -> None:
     how = Fitting(folds=2, epochs=1)
     some = replace(context(6), fitting=how, stores={})
-    seen, other = counts(some, [Task("linear", "l2", 1, seen=True), Task("linear", "l2", 1)])
+    seen, other = counts(
+        some, [RecoveryTask("linear", "l2", 1, seen=True), RecoveryTask("linear", "l2", 1)]
+    )
     cut = list(identifiability.folds(6, some.seed, 2))
     lengths = [len(item.ids) for item in some.ready]
     for f, fold in enumerate(cut):
         assert [t for _, t in seen[f]] == [lengths[i] for i in fold[0]]
         assert [t for _, t in other[f]] == [lengths[i] for i in fold[2]]
         assert used(fold, replace(how, fraction=0.5)) == fold[0][: round(len(fold[0]) / 2)]
-    parts = fraction_counts(some, Task("linear", "cosine", 1), (0.5, 1.0))
+    parts = fraction_counts(some, RecoveryTask("linear", "cosine", 1), (0.5, 1.0))
     assert [len(v) for v in parts.values()] == [6, 6]
 
 

@@ -16,7 +16,7 @@ from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.fitting import Fitting
 from ctxmix_hf.evaluation.identifiability import (
-    Task,
+    RecoveryTask,
     distances,
     fit,
     folds,
@@ -129,24 +129,24 @@ def test_a_rotation_is_undone_by_a_linear_map_but_not_naively() -> None:
         x = torch.randn(12, 8)
         states.append(torch.stack([x, x @ turn]))
     fold = (list(range(20)), list(range(20, 24)), list(range(24, 30)))
-    naive = Task("naive", "cosine", 1)
+    naive = RecoveryTask("naive", "cosine", 1)
     assert rate(states, naive, fold[2], learn(states, naive, fold, 0)) == (
         rate(states, naive, fold[2], None)[0],
         72,
     )
     assert rate(states, naive, fold[2], None)[0] < 36
     for distance in ("cosine", "l2"):
-        task = Task("linear", distance, 1)  # type: ignore[arg-type]
+        task = RecoveryTask("linear", distance, 1)  # type: ignore[arg-type]
         right, total = rate(states, task, fold[2], learn(states, task, fold, 0))
         assert total == 72 and right > 60
 
 
 def test_neighbours_leave_the_edges_out() -> None:
     states = [torch.randn(2, 5, 3) for _ in range(3)]
-    assert rate(states, Task("naive", "l2", 0, offset=2), [0, 1, 2], None)[1] == 9
+    assert rate(states, RecoveryTask("naive", "l2", 0, offset=2), [0, 1, 2], None)[1] == 9
     # the naive map of e^0 to e^0 finds the token itself, so never the neighbour
-    assert rate(states, Task("naive", "l2", 0, offset=2), [0, 1, 2], None)[0] == 0
-    assert rate(states, Task("naive", "l2", 0), [0, 1, 2], None) == (15, 15)
+    assert rate(states, RecoveryTask("naive", "l2", 0, offset=2), [0, 1, 2], None)[0] == 0
+    assert rate(states, RecoveryTask("naive", "l2", 0), [0, 1, 2], None) == (15, 15)
 
 
 def test_fit_is_seeded_and_leaves_the_global_generator_alone() -> None:

@@ -18,9 +18,9 @@ from ctxmix_hf.errors import (
     UnknownNameError,
     UnsupportedMethodError,
 )
-from ctxmix_hf.evaluation import EVALUATIONS, SUITES, scores, suite, work
+from ctxmix_hf.evaluation import EVALUATIONS, SUITES, scores, sessions, suite
 from ctxmix_hf.evaluation.bench import Bench, open_bench
-from ctxmix_hf.evaluation.work import Store
+from ctxmix_hf.evaluation.sessions import Store
 from ctxmix_hf.instrumentation.session import instrumentation_of
 
 FEW = ["attention", "alti", "random"]
@@ -115,8 +115,8 @@ def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
 
 def test_rounding_survives_json() -> None:
     values = torch.rand(50).tolist()
-    assert torch.tensor(work.rounded(values)).tolist() == values
-    assert json.loads(json.dumps(work.rounded(values))) == work.rounded(values)
+    assert torch.tensor(sessions.rounded(values)).tolist() == values
+    assert json.loads(json.dumps(sessions.rounded(values))) == sessions.rounded(values)
 
 
 def test_unknown_names() -> None:
@@ -210,9 +210,9 @@ def test_no_usable_sentence_says_why() -> None:
 
 
 def test_progress_bar_only_where_somebody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    list(work.watched([1, 2], "quiet", None))
+    list(sessions.watched([1, 2], "quiet", None))
     assert "quiet" not in capsys.readouterr().err
-    list(work.watched([1, 2], "loud", True))
+    list(sessions.watched([1, 2], "loud", True))
     assert "loud" in capsys.readouterr().err
 
 

@@ -20,7 +20,7 @@ from huggingface_hub import HfApi, constants
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub import ranges
 from ctxmix_hf.hub.answers import hub_errors
-from ctxmix_hf.hub.layout import INDEX, MANIFEST
+from ctxmix_hf.hub.folders import INDEX, MANIFEST
 from ctxmix_hf.hub.remote import HubSource
 from ctxmix_hf.hub.store import MapStore
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from ctxmix_hf.hub.layout import INDEX
+from ctxmix_hf.hub.folders import INDEX
 from ctxmix_hf.hub.store import MapStore
 from tests.alone import alone
 

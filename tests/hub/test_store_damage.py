@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ctxmix_hf.errors import InputError, OptionError, StoreError
+from ctxmix_hf.hub.folders import INDEX, MANIFEST, digest, file_digest
 from ctxmix_hf.hub.index import line_of
-from ctxmix_hf.hub.layout import INDEX, MANIFEST, digest, file_digest
 from ctxmix_hf.hub.manifest import load_manifest
 from ctxmix_hf.hub.reading import tokens_of
 from ctxmix_hf.hub.store import MapStore

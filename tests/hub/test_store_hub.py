@@ -15,7 +15,7 @@ import torch
 from huggingface_hub import HfApi
 
 from ctxmix_hf.errors import CtxmixError, StoreError
-from ctxmix_hf.hub.layout import INDEX, MANIFEST
+from ctxmix_hf.hub.folders import INDEX, MANIFEST
 from ctxmix_hf.hub.store import MapStore
 
 from .loopback import LoopbackHub

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.layout import INDEX, MANIFEST
+from ctxmix_hf.hub.folders import INDEX, MANIFEST
 from ctxmix_hf.hub.store import MapStore
 from tests.alone import alone
 

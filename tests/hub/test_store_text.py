@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ctxmix_hf.errors import StoreError
-from ctxmix_hf.hub.layout import INDEX, MANIFEST, file_digest
+from ctxmix_hf.hub.folders import INDEX, MANIFEST, file_digest
 from ctxmix_hf.hub.store import MapStore
 
 from .samples import filled

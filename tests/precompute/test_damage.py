@@ -12,7 +12,7 @@ import pytest
 import ctxmix_hf as cm
 from ctxmix_hf.errors import CtxmixError
 from ctxmix_hf.precompute import Job, precompute
-from ctxmix_hf.precompute.work import Worker
+from ctxmix_hf.precompute.work import TaskWorker
 from tests.precompute.conftest import hashes
 
 METHODS = ("alti", "norm_enc")
@@ -82,7 +82,7 @@ def test_a_damaged_part_of_a_worker_is_made_again(
 ) -> None:
     out = tmp_path / "maps"
     stopped(corpus, out)
-    worker = Worker.begin(Job(str(corpus), str(out), METHODS, token_budget=64))
+    worker = TaskWorker.begin(Job(str(corpus), str(out), METHODS, token_budget=64))
     for number in (1, 2):
         worker.make_part(number)
     damage(out / "run/parts/000001" / name)

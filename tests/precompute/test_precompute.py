@@ -23,9 +23,9 @@ from ctxmix_hf.errors import (
 from ctxmix_hf.hub import computing
 from ctxmix_hf.precompute import compute as computation
 from ctxmix_hf.precompute import precompute
-from ctxmix_hf.precompute.data import read_rows
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Planner
+from ctxmix_hf.precompute.rows import read_rows
 from tests.precompute.conftest import hashes, sentences
 
 
@@ -125,9 +125,9 @@ def test_max_length_cuts_and_counts(tmp_path: Path, compute) -> None:
 
 
 def test_batches_keep_the_budget_and_the_data(box) -> None:
-    from ctxmix_hf.precompute.data import Row
+    from ctxmix_hf.precompute.rows import DataRow
 
-    rows = [Row(f"r{i}", text) for i, text in enumerate(sentences(300))]
+    rows = [DataRow(f"r{i}", text) for i, text in enumerate(sentences(300))]
     planner = Planner(Job("d", "o", ("alti",), token_budget=200), box[1], 512)
     batches = [batch for task in planner.tasks(rows) for batch in task]
     lengths = [[len(box[1](text)["input_ids"]) for _, text, _ in batch] for batch in batches]

@@ -15,6 +15,7 @@ from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.recipes import map_names, resolve
+from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.text.inputs import longest_input
 
 
@@ -78,7 +79,7 @@ def _inputs(model: Any, tokenizer: Any, args: Any) -> dict[str, Any]:
     longest = longest_input(model, tokenizer)
     if longest is not None and args.tokens > longest:
         raise InputError(f"--tokens {args.tokens} is more than {args.model} takes ({longest}).")
-    ids = tokenizer(AGREEMENT.example, add_special_tokens=False)["input_ids"]
+    ids = encode_one(tokenizer, AGREEMENT.example, add_special_tokens=False)["input_ids"]
     row = (ids * (args.tokens // len(ids) + 1))[: args.tokens]
     both = torch.tensor([row] * args.batch, device=model.device)
     return {"input_ids": both, "attention_mask": torch.ones_like(both)}

@@ -23,7 +23,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     name: str
     help: str
     flags: tuple[Flag, ...]
@@ -34,7 +34,7 @@ def run(args: Any, console: Console) -> None:
     console.say({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](_entries()))
 
 
-def _entries() -> list[Entry]:
+def _entries() -> list[CommandEntry]:
     parser = build_parser()
     (commands,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     helps = {action.dest: action.help or "" for action in commands._choices_actions}
@@ -45,7 +45,7 @@ def _entries() -> list[Entry]:
         words = next(
             (tuple(a.choices) for a in sub._actions if not a.option_strings and a.choices), ()
         )
-        made.append(Entry(name, helps[name], flags, methods if name == "methods" else words))
+        made.append(CommandEntry(name, helps[name], flags, methods if name == "methods" else words))
     return made
 
 
@@ -66,7 +66,7 @@ def _flag(action: argparse.Action, methods: tuple[str, ...]) -> Flag:
     )
 
 
-def _bash(entries: list[Entry]) -> str:
+def _bash(entries: list[CommandEntry]) -> str:
     lines = [
         "_ctxmix() {",
         '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"',
@@ -97,13 +97,13 @@ def _bash(entries: list[Entry]) -> str:
     return "\n".join([*lines, "  esac", "}", "complete -o default -F _ctxmix ctxmix"])
 
 
-def _zsh(entries: list[Entry]) -> str:
+def _zsh(entries: list[CommandEntry]) -> str:
     return "\n".join(
         ["#compdef ctxmix", "autoload -U +X bashcompinit && bashcompinit", _bash(entries)]
     )
 
 
-def _fish(entries: list[Entry]) -> str:
+def _fish(entries: list[CommandEntry]) -> str:
     lines = [
         "complete -c ctxmix -n __fish_use_subcommand -l help -d 'all commands'",
         "complete -c ctxmix -n __fish_use_subcommand -l version",

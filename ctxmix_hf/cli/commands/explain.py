@@ -23,7 +23,7 @@ from ctxmix_hf.explaining import attribute, explain
 from ctxmix_hf.recipes import RECIPES, method
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.text.batch import reads
+from ctxmix_hf.text.batch import encode_one, reads
 
 LONG = 512  # tokens from which --target gives the row alone, without a map
 STDIN_WAIT = 0.3  # seconds for something to arrive in a pipe nobody asked for
@@ -111,7 +111,11 @@ def one(
 
 def _is_long(tokenizer: Any, text: str) -> bool:
     """A text whose whole map nobody could look at: only the row is made."""
-    return tokenizer is not None and len(text) >= LONG and len(tokenizer(text)["input_ids"]) >= LONG
+    return (
+        tokenizer is not None
+        and len(text) >= LONG
+        and len(encode_one(tokenizer, text, verbose=False)["input_ids"]) >= LONG
+    )
 
 
 def _position(target: str) -> int | str:

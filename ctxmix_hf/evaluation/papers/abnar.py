@@ -9,8 +9,8 @@ from ctxmix_hf.evaluation.papers.desk import Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
     Found,
+    ItemRow,
     Ours,
-    Row,
     above,
     first_layer,
     item,
@@ -46,7 +46,7 @@ MOST = 500  # flow is the slow one
 
 def layer_rows(
     scores: Sequence[Scores], method: str, scope: str, reference: str, label: str, paper: Numbers
-) -> list[Row]:
+) -> list[ItemRow]:
     """One row per layer: the mean over sentences of Spearman's correlation with the reference."""
     tables = [(s.layers if scope == "layer" else s.input)[method] for s in scores]
     depth = min(len(t) for t in tables)
@@ -63,7 +63,7 @@ def layer_rows(
     ]
 
 
-def _three_ways(scores: Sequence[Scores], reference: str, paper: Numbers) -> list[Row]:
+def _three_ways(scores: Sequence[Scores], reference: str, paper: Numbers) -> list[ItemRow]:
     return [
         row
         for label, method in WAYS.items()
@@ -141,7 +141,9 @@ def table_3(desk: Desk) -> Found:
         for layer, value in values.items()
         if depth == 6
     }
-    return Found([Row(r.name, r.ours, r.low, r.high, known.get(r.name)) for r in rows], len(scores))
+    return Found(
+        [ItemRow(r.name, r.ours, r.low, r.high, known.get(r.name)) for r in rows], len(scores)
+    )
 
 
 @item(

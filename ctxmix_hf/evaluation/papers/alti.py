@@ -13,8 +13,8 @@ from ctxmix_hf.evaluation.papers.desk import Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
     Found,
+    ItemRow,
     Ours,
-    Row,
     above,
     first_layer,
     item,
@@ -120,7 +120,7 @@ def table_2_agreement(desk: Desk) -> Found:
 )
 def figure_3(desk: Desk) -> Found:
     context = desk.context("sst2", 500)
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     for name, found in directions(context).items():
         for layer, made in enumerate(found):
             indices = list(range(len(made.counts)))

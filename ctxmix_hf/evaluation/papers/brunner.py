@@ -13,7 +13,7 @@ from ctxmix_hf.evaluation.attention_types import ANY, TYPES, measured
 from ctxmix_hf.evaluation.identifiability import (
     NEIGHBOURS,
     Distance,
-    Task,
+    RecoveryTask,
     counts,
     fraction_counts,
     gap_tasks,
@@ -38,8 +38,8 @@ from ctxmix_hf.evaluation.papers.desk import Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
     Found,
+    ItemRow,
     Ours,
-    Row,
     above,
     by_layer,
     first_layer,
@@ -49,7 +49,7 @@ from ctxmix_hf.evaluation.papers.items import (
     mean_row,
     resampled,
 )
-from ctxmix_hf.evaluation.work import Result
+from ctxmix_hf.evaluation.sessions import Result
 
 PAPER = "brunner2020"
 BERT = "The paper's model is BERT-base: twelve layers, heads of 64."
@@ -255,7 +255,7 @@ def _share(some: Sequence[tuple[int, int]]) -> float:
 
 def _identified(
     desk: Desk,
-    tasks: Sequence[Task],
+    tasks: Sequence[RecoveryTask],
     labels: Sequence[str],
     paper: dict[str, float],
     data: str = "mrpc",
@@ -284,7 +284,7 @@ LEARNED_WINS = Claim(
 def _by_map(desk: Desk, data: str, paper: dict[str, float]) -> Found:
     depth = desk.context(data, PAIRS).bench.depth
     pairs = [(k, d, layer) for k, d in _maps(desk) for layer in range(1, depth + 1)]
-    tasks = [Task(k, d, layer) for k, d, layer in pairs]  # type: ignore[arg-type]
+    tasks = [RecoveryTask(k, d, layer) for k, d, layer in pairs]  # type: ignore[arg-type]
     labels = [layer_name(f"{k}, {d}", layer - 1) for k, d, layer in pairs]
     return _identified(desk, tasks, labels, paper, data)
 
@@ -347,7 +347,7 @@ def _across(number: str) -> None:
     def compute(desk: Desk) -> Found:
         depth = desk.context("mrpc", PAIRS).bench.depth
         pairs = [(s, t) for s in (1, depth) for t in range(1, depth + 1)]
-        tasks = [Task(kind, distance, s, tested=t) for s, t in pairs]
+        tasks = [RecoveryTask(kind, distance, s, tested=t) for s, t in pairs]
         labels = [layer_name(FIRST if s == 1 else LAST, t - 1) for s, t in pairs]
         known = {layer_name(LAST, depth - 1): 0.94} if number == "Figure 2b" else {}
         return _identified(desk, tasks, labels, known)
@@ -403,7 +403,7 @@ FRACTIONS = {0.5: 0.74, 0.8: 0.80, 0.9: 0.81, 1.0: 0.82}
 )
 def section_b2(desk: Desk) -> Found:
     context = desk.context("mrpc", PAIRS)
-    made = fraction_counts(context, Task("mlp", "l2", max(1, context.bench.depth - 1)))
+    made = fraction_counts(context, RecoveryTask("mlp", "l2", max(1, context.bench.depth - 1)))
     rows = [
         resampled(f"{100 * part:.0f} % of the data", some, _share, FRACTIONS[part])
         for part, some in made.items()
@@ -460,7 +460,7 @@ def figure_11(desk: Desk) -> Found:
     compares=True,
 )
 def figure_12(desk: Desk) -> Found:
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     contexts = {"before": desk.context("mrpc before", PAIRS), "after": desk.context("mrpc", PAIRS)}
     for when, context in contexts.items():
         tasks = naive_tasks(context)
@@ -509,7 +509,7 @@ def _neighbours(number: str) -> None:
     def compute(desk: Desk) -> Found:
         depth = desk.context("mrpc", PAIRS).bench.depth
         tasks = [
-            Task(kind, distance, layer, offset=offset)
+            RecoveryTask(kind, distance, layer, offset=offset)
             for offset in NEIGHBOURS
             for layer in range(1, depth + 1)
         ]
@@ -576,7 +576,7 @@ def _not_main(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
 def _groups(desk: Desk, data: str) -> Found:
     """Left and right together as the figure shows them, then each side alone."""
     name, found = _mixing(desk, data)
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     for side in SIDES:
         for group in GROUPS:
             label = group if side == "both" else f"{group}, {side}"
@@ -598,7 +598,7 @@ def _groups(desk: Desk, data: str) -> Found:
 def _places(desk: Desk, data: str) -> Found:
     name, found = _mixing(desk, data)
     depth = len(found[0][name]["own"])
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     for label, layer in {"first": 0, "middle": depth // 2 - 1, "last": depth - 1}.items():
         for at, d in enumerate(PLACES):
             if d:

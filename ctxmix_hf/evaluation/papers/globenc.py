@@ -16,8 +16,8 @@ from ctxmix_hf.evaluation.papers.desk import VARIANTS, Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
     Found,
+    ItemRow,
     Ours,
-    Row,
     above,
     item,
     last_layer,
@@ -26,7 +26,7 @@ from ctxmix_hf.evaluation.papers.items import (
     resampled,
 )
 from ctxmix_hf.evaluation.scores import Scores
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 
 PAPER = "modarressi2022"
 SALIENCY = "grad_x_input"
@@ -120,7 +120,7 @@ def _by_layer(scores: Sequence[Scores], method: str, scope: str) -> list[list[fl
 )
 def table_2(desk: Desk) -> Found:
     scores = desk.context("sst2").scores
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     for name, numbers in TABLE_2.items():
         scope, variant = name.split()
         values = _by_layer(scores, VARIANTS[variant], scope)
@@ -254,7 +254,7 @@ def figure_5(desk: Desk) -> Found:
         pairs = list(zip(made.first[made.dimensions], made.second[made.dimensions], strict=True))
         name = layer_name("LN1, LN2", i)
         if len(pairs) < 3:
-            rows.append(Row(name, np.nan, np.nan, np.nan))
+            rows.append(ItemRow(name, np.nan, np.nan, np.nan))
             continue
         rows.append(
             resampled(name, pairs, lambda some: pearson([p[0] for p in some], [p[1] for p in some]))

@@ -33,7 +33,7 @@ Unit = TypeVar("Unit")
 
 
 @dataclass(frozen=True)
-class Row:
+class ItemRow:
     """One number of an item: ours, its 95 % bootstrap interval over sentences, and the paper's where it gives one."""
 
     name: str
@@ -57,7 +57,7 @@ class Row:
 class Found:
     """What computing an item gave: its rows and the number of sentences they rest on."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ItemRow]
     n: int
 
 
@@ -116,10 +116,10 @@ def item(
     return add
 
 
-def mean_row(name: str, values: Sequence[float], paper: float | None = None) -> Row:
+def mean_row(name: str, values: Sequence[float], paper: float | None = None) -> ItemRow:
     """The mean over sentences."""
     found = summarise(values)
-    return Row(name, found.mean, found.low, found.high, paper)
+    return ItemRow(name, found.mean, found.low, found.high, paper)
 
 
 def resampled(
@@ -128,14 +128,14 @@ def resampled(
     statistic: Callable[[Sequence[Unit]], float],
     paper: float | None = None,
     draws: int = DRAWS,
-) -> Row:
+) -> ItemRow:
     """Any statistic of sentences (or other units), with a percentile bootstrap over them."""
     whole = statistic(units)
     picks = np.random.default_rng(0).integers(0, len(units), size=(draws, len(units)))
     again = np.array([statistic([units[i] for i in some]) for some in picks], dtype=np.float64)
     known = again[np.isfinite(again)]
     low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (math.nan, math.nan)
-    return Row(name, whole, float(low), float(high), paper)
+    return ItemRow(name, whole, float(low), float(high), paper)
 
 
 def layer_name(label: str, layer: int) -> str:

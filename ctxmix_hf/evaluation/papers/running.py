@@ -18,7 +18,7 @@ from ctxmix_hf.evaluation.fitting import Fitting
 from ctxmix_hf.evaluation.papers import page
 from ctxmix_hf.evaluation.papers.desk import Desk
 from ctxmix_hf.evaluation.papers.items import ITEMS, PAPERS, Item
-from ctxmix_hf.evaluation.work import watched
+from ctxmix_hf.evaluation.sessions import watched
 
 Entry = dict[str, Any]
 

@@ -23,9 +23,9 @@ from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.evaluation.bench import Bench, Ready, open_bench
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.heldout import EVERY_SET, is_heldout
-from ctxmix_hf.evaluation.metrics import Summary, summarise
+from ctxmix_hf.evaluation.metrics import SampleSummary, summarise
 from ctxmix_hf.evaluation.papers.desk import rows_of
-from ctxmix_hf.evaluation.work import content_key, watched
+from ctxmix_hf.evaluation.sessions import content_key, watched
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
@@ -42,7 +42,7 @@ class Tuned:
     folder: Path
     learned: int  # sentences
     held_out: int
-    accuracy: tuple[Summary, ...]  # before, then after each epoch
+    accuracy: tuple[SampleSummary, ...]  # before, then after each epoch
 
     def to_json(self) -> str:
         held = {**asdict(self), "folder": str(self.folder)}
@@ -137,7 +137,7 @@ def tune(
     if last.is_dir():
         shutil.rmtree(folder / MODEL, ignore_errors=True)
         shutil.copytree(last, folder / MODEL, ignore=shutil.ignore_patterns(MOMENTS))
-    found = tuple(Summary(**one) for one in state["accuracy"])
+    found = tuple(SampleSummary(**one) for one in state["accuracy"])
     return Tuned(name, folder / MODEL, len(learned), len(held_out), found)
 
 
@@ -199,7 +199,7 @@ def two_logits(bench: Bench, own: Any, some: Sequence[Ready]) -> Tensor:
 
 
 @torch.no_grad()
-def accuracy(bench: Bench, own: Any, some: Sequence[Ready]) -> Summary:
+def accuracy(bench: Bench, own: Any, some: Sequence[Ready]) -> SampleSummary:
     """How often the target is preferred, with its 95 % bootstrap interval."""
     own.train(False)
     right = [0.0] * len(some)

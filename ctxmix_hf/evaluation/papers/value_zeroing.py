@@ -20,8 +20,8 @@ from ctxmix_hf.evaluation.papers.desk import ANALYSED, Desk
 from ctxmix_hf.evaluation.papers.items import (
     Claim,
     Found,
+    ItemRow,
     Ours,
-    Row,
     above,
     item,
     layer_name,
@@ -29,8 +29,8 @@ from ctxmix_hf.evaluation.papers.items import (
     resampled,
 )
 from ctxmix_hf.evaluation.scores import BLANK_OUT_ABS, Scores
-from ctxmix_hf.evaluation.work import Result, content_key, rounded
-from ctxmix_hf.methods.rest import Rest, ZeroedValues
+from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
+from ctxmix_hf.methods.rest import ZeroedValues
 from ctxmix_hf.records import LayerRecord
 
 PAPER = "mohebbi2023"
@@ -437,7 +437,7 @@ def table_3_varied(desk: Desk) -> Found:
             np.mean(s.layers[m], axis=0), s.final("blank_out")
         ),
     }
-    rows: list[Row] = []
+    rows: list[ItemRow] = []
     for label, name in VARIED.items():
         rows += [
             mean_row(f"{label}, {way}", [measure(s, name) for s in scores])
@@ -484,13 +484,12 @@ def zeroing_distances(record: LayerRecord, example: int, target: int, how: Stand
     Every dimension has its mean taken away and is divided by its deviation before the distance, so
     that a few large ones cannot decide it (Timkey & van Schijndel 2021; Mohebbi et al. 2023, A.1).
     """
-    rest = Rest.of(record)
-    if rest is None:
+    zeroed = ZeroedValues.of(record)
+    if zeroed is None:
         raise UnsupportedMethodError(
             f"Standardised Value Zeroing needs the rest of the layer in closed form, which {record.title} does not "
             "have: choose a BERT-like model."
         )
-    zeroed = record.once("zeroed", lambda: ZeroedValues.of(record, rest))
     sources = slice(0, int(record.mask[example].sum()))
     out = how(zeroed.outputs(example, sources, torch.tensor([target]))[:, 0])  # [S, D]
     plain = how(zeroed.output[example, target])

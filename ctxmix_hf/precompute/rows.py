@@ -9,13 +9,13 @@ from itertools import islice
 from typing import Any
 
 from ctxmix_hf.errors import CtxmixError, InputError
-from ctxmix_hf.hub.layout import check_id
+from ctxmix_hf.hub.folders import check_id
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.text import datasets
 
 
 @dataclass(frozen=True)
-class Row:
+class DataRow:
     """An example: text or pair; `problem` says why it is skipped."""
 
     id: str
@@ -24,7 +24,7 @@ class Row:
     problem: str | None = None
 
 
-def read_rows(job: Job) -> Iterator[Row]:
+def read_rows(job: Job) -> Iterator[DataRow]:
     """Every row of the data in its order, the first `limit` of them."""
     raw = _open(job)
     return (_row(job, number, item) for number, item in enumerate(islice(raw, job.limit)))
@@ -63,21 +63,21 @@ def _checked(rows: Iterator[datasets.Row], job: Job) -> Iterator[datasets.Row]:
 
 # ---- what a row is
 # ----------------------------------------------------------------------------------------------------
-def _row(job: Job, number: int, item: datasets.Row) -> Row:
+def _row(job: Job, number: int, item: datasets.Row) -> DataRow:
     default = f"{job.split}-{number}"
     if isinstance(item, str):
-        return Row(default, "", problem=item)
+        return DataRow(default, "", problem=item)
     name: Any = default if job.id_column is None else item.get(job.id_column)
     try:
         name = check_id(name)
     except CtxmixError:
-        return Row(default, "", problem=f"not usable as an id: {name!r:.60}")
+        return DataRow(default, "", problem=f"not usable as an id: {name!r:.60}")
     parts = [
         item.get(column) for column in (job.text_column, job.pair_column) if column is not None
     ]
     problem = next((found for found in map(_problem, parts) if found), None)
     text = "" if problem else parts[0] if len(parts) == 1 else tuple(parts)
-    return Row(
+    return DataRow(
         name, text, _label(item.get(job.label_column)) if job.label_column else None, problem
     )
 

@@ -1,0 +1,62 @@
+"""Rollout and flow on graphs that can be followed with a finger."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ctxmix_hf.aggregation.flow import flow
+from ctxmix_hf.aggregation.rollout import OverflowScaledWarning, rollout, with_residual
+from ctxmix_hf.errors import OptionError
+
+LOWER = [[0.5, 0.5], [0.25, 0.75]]
+UPPER = [[0.8, 0.2], [0.0, 1.0]]
+
+
+def stack(*maps: list[list[float]]) -> torch.Tensor:
+    return torch.tensor([maps], dtype=torch.float64)
+
+
+def test_rollout_is_the_product_from_the_top_down() -> None:
+    rolled = rollout(stack(LOWER, UPPER))
+    assert torch.equal(rolled[:, 0], stack(LOWER)[:, 0])
+    expected = [[0.8 * 0.5 + 0.2 * 0.25, 0.8 * 0.5 + 0.2 * 0.75], [0.25, 0.75]]
+    assert torch.allclose(rolled[:, 1], stack(expected)[:, 0])
+
+
+def test_a_product_that_overflows_is_scaled_and_says_so() -> None:
+    large = torch.full((1, 3, 2, 2), 1e20)
+    with pytest.warns(OverflowScaledWarning):
+        rolled = rollout(large)
+    assert torch.isfinite(rolled).all()
+    assert torch.allclose(rolled[0, -1] / rolled[0, -1].sum(-1, keepdim=True), torch.tensor(0.5))
+
+
+def test_the_residual_keeps_a_share_of_real_tokens_only() -> None:
+    mask = torch.tensor([[True, False]])
+    kept = with_residual(stack([[1.0, 0.0], [0.0, 0.0]])[:, 0], 0.5, mask)
+    assert kept.tolist() == [[[1.0, 0.0], [0.0, 0.0]]]
+
+
+def test_flow_through_two_layers_is_the_sum_of_the_narrowest_edges() -> None:
+    """Two layers leave one way through each middle token, as wide as its narrower edge."""
+    raw = flow(stack(LOWER, UPPER), row_shares=False)[0, 1]
+    expected = [
+        [min(0.8, 0.5) + min(0.2, 0.25), min(0.8, 0.5) + min(0.2, 0.75)],
+        [0.25, 0.75],
+    ]
+    assert torch.allclose(raw, torch.tensor(expected, dtype=torch.float64))
+    shares = flow(stack(LOWER, UPPER))[0, 1]
+    assert torch.allclose(shares, raw / raw.sum(-1, keepdim=True))
+
+
+def test_flow_of_some_targets_leaves_the_others_out() -> None:
+    some = flow(stack(LOWER, UPPER), targets=[1], layers=[-1])
+    whole = flow(stack(LOWER, UPPER))
+    assert torch.equal(some[0, 1, 1], whole[0, 1, 1]) and not some[0, 1, 0].any()
+    assert not some[0, 0].any()
+
+
+def test_negative_maps_are_no_capacities() -> None:
+    with pytest.raises(OptionError, match="negative"):
+        flow(stack([[1.0, -0.1], [0.0, 1.0]]))
