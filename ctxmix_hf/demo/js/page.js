@@ -364,8 +364,11 @@ space.panel = (host, name, value) => {
   refresh();
 };
 
-/** Gradio may hand over the same value again: what was chosen in it since then stays. */
-const again = (before, payload) => before && JSON.stringify(before.p) === JSON.stringify(payload);
+/** Gradio may hand over the same value again, or a field that was left ask for it again: what was chosen in it
+    since then stays, and so does the keyboard's place. */
+const again = (before, payload) =>
+  before &&
+  JSON.stringify({ ...before.p, serial: "" }) === JSON.stringify({ ...payload, serial: "" });
 
 /** What of the last view a new picture keeps: all of it where it is the answer to the same question. */
 function kept(before, payload) {
