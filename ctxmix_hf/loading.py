@@ -29,6 +29,7 @@ from ctxmix_hf.heads import LM_HEADS, head_of
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import MODES, model_files, read_pooling
 from ctxmix_hf.text.batch import load_processor, reads
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
@@ -275,7 +276,7 @@ def named_reader(model: Any, reader: Any) -> dict[str, Any]:
     return {"tokenizer" if reads(model) == "text" else "processor": reader}
 
 
-def example_of(model: str, tokenizer: Any) -> str:
+def example_of(model: str, tokenizer: Tokenizer) -> str:
     """A good sentence for a model: with a mask where it has one."""
     mask = getattr(tokenizer, "mask_token", None)
     if model == SENTIMENT.name:
