@@ -236,7 +236,9 @@ def _of_embedding(
             if term is not None:
                 place = term if isinstance(term, int) else vocabulary_id(embedder.tokenizer, term)
                 if place is None or not 0 <= place < vector.shape[-1]:
-                    raise UnknownNameError(f"class_index={term!r} is no coordinate of this vector.")
+                    raise UnknownNameError(
+                        f"class_index={term!r} is not a coordinate of this vector."
+                    )
                 said = f"term {term!r}"
                 return vector[:, place]
             unit = (
@@ -328,7 +330,7 @@ class _Reading:
             and not callable(self.readout)
             and self.readout not in ("start", "end", "embedding")
         ):
-            raise OptionError(f"readout={self.readout!r} does not exist. There are: {READOUTS}.")
+            raise OptionError(f"readout={self.readout!r:.60} is not known. Choose {READOUTS}.")
         if self.readout not in (None, "start", "end") and not (
             self.class_index is None and self.foil is None and self.position is None
         ):
@@ -337,9 +339,7 @@ class _Reading:
                 "readout says what is explained."
             )
         if self.pooling is not None and self.pooling not in MODES:
-            raise OptionError(
-                f"pooling={self.pooling!r} does not exist. Choose one of {', '.join(map(repr, MODES))}."
-            )
+            raise OptionError.among("pooling", self.pooling, MODES)
         if self.direction is not None and self.readout != "embedding":
             raise OptionError("direction belongs to readout='embedding'.")
 

@@ -39,7 +39,7 @@ def layer_index(layer: object, numbers: Sequence[int]) -> int:
         if asked == 0
         else ""
     )
-    raise InputError(f"Layer {asked} does not exist: {held} (-1 is the last){why}.")
+    raise InputError(f"There is no layer {asked}: {held} (-1 is the last){why}.")
 
 
 def state_index(layer: object, depth: int) -> int:
@@ -49,7 +49,7 @@ def state_index(layer: object, depth: int) -> int:
     asked = _whole(layer)
     if not -depth <= asked <= depth:
         raise InputError(
-            f"layer={asked} does not exist: gradients are taken at e^0 (the embedding output) ... "
+            f"There is no layer {asked}: gradients are taken at e^0 (the embedding output) ... "
             f"e^{depth} (-1 is the last)."
         )
     return asked if asked >= 0 else depth + 1 + asked
@@ -70,8 +70,8 @@ def check_scope(scope: object) -> str:
     """`"input"` or `"layer"`, nothing else: a row from the input and one within the layer are different numbers."""
     if not isinstance(scope, str) or scope not in SCOPES:
         raise OptionError(
-            f"scope={scope!r} does not exist: choose 'input' (from the input up to the layer) or "
-            "'layer' (within the layer)."
+            "scope must be 'input' (from the input up to the layer) or 'layer' (within the layer), "
+            f"got {scope!r:.60}."
         )
     return scope
 

@@ -149,7 +149,7 @@ class Embedder:
         score = str(getattr(model, "similarity_fn_name", None) or "cosine")
         if score == "manhattan":
             raise UnsupportedMethodError(
-                "The Manhattan distance is no sum over pairs of words: set similarity_fn_name to 'cosine', 'dot' "
+                "The Manhattan distance is not a sum over pairs of words: set similarity_fn_name to 'cosine', 'dot' "
                 "or 'euclidean'."
             )
         own = getattr(model, "truncate_dim", None)
@@ -348,9 +348,7 @@ def pooling_of(base: Any, asked: str | None) -> tuple[str, Pooling | None]:
     """The pooling to use for a plain encoder, and what the model's files say where they decide."""
     if asked is not None:
         if asked not in MODES:
-            raise OptionError(
-                f"pooling={asked!r} does not exist. Choose one of {', '.join(map(repr, MODES))}."
-            )
+            raise OptionError.among("pooling", asked, MODES)
         return asked, None
     found = read_pooling(base.config._name_or_path, local=False)
     if found is None:
@@ -387,7 +385,7 @@ def prompts_of(
     for name, prompt, role in zip(*both, roles, strict=True):
         if name is not None and name not in known:
             raise OptionError(
-                f"prompt_name={name!r} does not exist. This model has: {', '.join(known) or 'none'}."
+                f"There is no prompt named {name!r}. This model has: {', '.join(known) or 'none'}."
             )
         by_role = known.get(role) if role is not None else None
         if role == "document" and by_role is None:

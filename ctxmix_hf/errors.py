@@ -52,7 +52,13 @@ class InputTypeError(CtxmixError, TypeError): ...
 class InputError(CtxmixError, ValueError): ...
 
 
-class OptionError(CtxmixError, ValueError): ...
+class OptionError(CtxmixError, ValueError):
+    @classmethod
+    def among(cls, option: str, value: object, choices: Iterable[object]) -> OptionError:
+        """`norm must be 1 or 2, got 3.`"""
+        *others, last = map(repr, choices)
+        listed = f"{', '.join(others)} or {last}" if others else last
+        return cls(f"{option} must be {listed}, got {value!r:.60}.")
 
 
 class UnknownNameError(CtxmixError, LookupError):

@@ -255,15 +255,34 @@ def attribute(
 ) -> Attribution:
     """Scores per token for a class or a word: `attribute(model, inputs, "integrated_gradients").scores` is `[B, T]`.
 
-    `inputs` are what `explain` takes. `class_index` is a class, its label, or for language models a
-    word of the vocabulary or its id (None: predicted); with `foil` the two are set against each
-    other. `of` is `"prob"` or `"logit"`; None is the probability where the head gives one (softmax,
-    or sigmoid for several labels at once) and the number itself where it does not (one output:
-    regression, rerankers). `position` chooses the token of a per-token head, counting real tokens
-    from either end (None: the masked word, or what follows the last token of a causal model).
-    `layer` takes gradients with respect to e^layer: 0 the embedding output, 1 to L the layers'
-    outputs, -1 the last. `options` are the method's (`steps`, `baseline`, `replace_with`, ...). The
-    result's `target` says what was explained.
+    Args:
+        model: A loaded model; one without instrumentation is instrumented.
+        inputs: What `explain` takes.
+        method: A name of `list_methods("attribution")`, or such a method with its options.
+        class_index: A class, its label, or for language models a word of the vocabulary or its id; None: predicted.
+        of: `"prob"` or `"logit"`; None is the probability where the head gives one (softmax, or sigmoid for
+            several labels at once) and the number itself where it does not (one output: regression, rerankers).
+        foil: A class or word that is set against `class_index`.
+        position: The token of a per-token head, counting real tokens from either end; None: the masked word,
+            or what follows the last token of a causal model.
+        layer: Gradients are taken with respect to e^layer: 0 the embedding output, 1 to L the layers' outputs,
+            -1 the last.
+        tokenizer: Found beside the weights where it is not given.
+        processor: The same for images and sound.
+        mask_token_id: The masked token, where the tokenizer is not known.
+        unk_token_id: What blank-out puts in a token's place, where the tokenizer is not known.
+        max_memory: What temporary tensors may take, as `"500MB"`.
+        options: The method's (`steps`, `baseline`, `replace_with`, ...).
+
+    Returns:
+        Scores `[B, T]` with their tokens; the result's `target` says what was explained.
+
+    Raises:
+        InputError: The inputs, the class or the position cannot be read.
+        UnsupportedMethodError: The model has nothing of what is asked.
+
+    Example:
+        >>> cm.attribute(model, "The keys [MASK] here.", "blank_out", class_index="are", foil="is")
     """
     made = _make(method, options)
     if made.only_logit:
@@ -436,7 +455,7 @@ class _Classes:
             )
             hint = f" Near it are {', '.join(map(repr, near))}." if near else ""
             raise UnknownNameError(
-                f"{what}={name!r} is no single piece of the vocabulary (its pieces: {', '.join(pieces)}).{hint}"
+                f"{what}={name!r} is not a single piece of the vocabulary (its pieces: {', '.join(pieces)}).{hint}"
             )
         same = [i for i, label in self.labels.items() if label == name] or [
             i for i, label in self.labels.items() if label.lower() == name.lower()

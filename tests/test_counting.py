@@ -78,12 +78,12 @@ def test_layer_0_is_an_error_that_says_how_layers_count(real: Any, name: str) ->
     call = {**CALLS, **OTHERS}[name]
     with pytest.raises(
         InputError,
-        match=r"Layer 0 does not exist: layers count from 1 to 6 \(-1 is the last\); 0 is the embedding output",
+        match=r"There is no layer 0: layers count from 1 to 6 \(-1 is the last\); 0 is the embedding output",
     ):
         call(real, 0)
     for wrong in (7, -7):
         with pytest.raises(
-            InputError, match=f"Layer {wrong} does not exist: layers count from 1 to 6"
+            InputError, match=f"There is no layer {wrong}: layers count from 1 to 6"
         ):
             call(real, wrong)
     for strange in (True, 1.5, "3", None):
@@ -264,8 +264,8 @@ def test_messages_about_a_layer_count_from_1(box: Any) -> None:
         ).decomposition
     layer = record[2]
     assert layer.index == 2  # the tensor's axis
-    layer.level2, layer.why_not, layer.replay = None, "no reason.", None
-    layer.release()
+    blind = replace(layer.refuted("no reason."), replay=None, refused=False)
+    record = replace(record, layers=(*record[:2], blind, *record[3:]))
     said = []
     for name in ("alti", "value_zeroing"):
         with pytest.raises(UnsupportedMethodError) as caught:
@@ -392,7 +392,7 @@ def test_head_rollout_uses_what_the_map_uses(box: Any) -> None:
     assert torch.allclose(mixed.head_rollout(4, 2), half.head_rollout(4, 2), atol=1e-6)
     heads = torch.stack([mixed.head_rollout(4, h) for h in range(plain.heads.shape[2])]).mean(dim=0)
     assert torch.allclose(heads, mixed.input[:, 3], atol=1e-6)
-    with pytest.raises(InputError, match="Head 99 does not exist"):
+    with pytest.raises(InputError, match="There is no head 99"):
         plain.head_rollout(1, 99)
     with pytest.raises(OptionError, match="rollout or flow"):
         replace(plain, aggregation="none").head_rollout(1, 0)

@@ -93,7 +93,7 @@ def ask(
 ) -> Question:
     """Check what is asked against the model's own answer. `position` `[B]` chooses the row of per-token logits."""
     if of not in (None, "prob", "logit"):
-        raise OptionError(f"of={of!r} does not exist. Choose 'prob' or 'logit'.")
+        raise OptionError.among("of", of, ("prob", "logit"))
     if of == "prob" and link == "identity":
         raise OptionError(
             "This head gives a number, not a probability: use of='logit', which explains the number itself."
@@ -156,7 +156,7 @@ def real_positions(position: Any, mask: Tensor) -> Tensor:
         real = row.nonzero().squeeze(-1).tolist()
         if not -len(real) <= place < len(real):
             raise InputError(
-                f"position={place} does not exist: the example has {len(real)} tokens "
+                f"position={place} is outside the example, which has {len(real)} tokens "
                 f"({-len(real)} to {len(real) - 1})."
             )
         places.append(real[place])

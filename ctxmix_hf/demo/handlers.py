@@ -261,7 +261,7 @@ def scores(
     text, pair = check_text(text), check_pair(pair)
     if method not in [row.name for row in cm.list_methods("attribution")]:
         raise InputError(
-            f"{method!r} is no attribution. Choose one of "
+            f"{method!r} is not an attribution. Choose one of "
             f"{', '.join(row.name for row in cm.list_methods('attribution'))}."
         )
     held = SHELF.get(model)

@@ -80,6 +80,12 @@ def map_of(name: str, key: str, method: str) -> Any:
 
 def view(name: str, key: str, method: str) -> dict[str, Any]:
     method = method or open_store(name).methods[0]
-    return map_of(name, key, method).to_view(
+    made = map_of(name, key, method)
+    if hasattr(made, "targets"):
+        raise RefusedError(
+            "This store keeps rows, not maps. Open it with "
+            f"ctxmix_hf.MapStore.from_hub({name!r})[{key!r}, {method!r}].attribution(0)."
+        )
+    return (made.to_map() if hasattr(made, "to_map") else made).to_view(
         title=f"{people_name(method)} · {name.rstrip('/').rsplit('/', 1)[-1]}"
     )  # type: ignore[no-any-return]

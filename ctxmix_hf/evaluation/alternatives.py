@@ -113,7 +113,7 @@ def alternative_attention(
     one = record[layer_index(layer, range(1, len(record) + 1))]
     count = one.attention.shape[1]
     if not -count <= head < count:
-        raise InputError(f"Head {head} does not exist: the model has heads 0 to {count - 1}.")
+        raise InputError(f"There is no head {head}: the model has heads 0 to {count - 1}.")
     real = one.mask[example].nonzero().squeeze(-1)
     weights = one.attention[example, head][real[:, None], real].double()
     weights = weights / weights.sum(dim=-1, keepdim=True)

@@ -24,9 +24,7 @@ def draw(table: EvaluationTable, path: str | Path | None = None) -> Any:
         "lines": _lines,
     }
     if table.form.kind not in kinds:
-        raise OptionError(
-            f"kind={table.form.kind!r} does not exist. Choose one of {', '.join(kinds)}."
-        )
+        raise OptionError.among("kind", table.form.kind, kinds)
     figure = _figure(*_size(table, table.form))
     axes = figure.add_subplot()
     kinds[table.form.kind](axes, table, table.form)

@@ -40,7 +40,7 @@ def from_json(text: str | Path, schema: str, max_bytes: int = MAX_BYTES) -> Any:
         with in_one_sentence("This text"):  # a text that can be no path
             there = "\0" not in str(text) and Path(text).is_file()
         if not there:
-            raise InputError(f"This is no JSON, and there is no file {str(text)!r:.80}.")
+            raise InputError(f"This is not JSON, and there is no file {str(text)!r:.80}.")
         with in_one_sentence(repr(Path(text).name)), _read(Path(text), max_bytes) as (header, held):
             return build(header, held, schema, max_bytes)
     with in_one_sentence("This text"):

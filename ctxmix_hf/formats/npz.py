@@ -36,12 +36,12 @@ def _read(path: Path, max_bytes: int) -> Iterator[tuple[Any, Held]]:
             (name for name in entries if name.removesuffix(".npy") not in {"ctxmix", *AXES}), None
         )
         if unknown is not None or len(entries) != len(archive.infolist()):
-            raise InputError(f"it holds {unknown!r:.80}, which is no part of a result.")
+            raise InputError(f"it holds {unknown!r:.80}, which is not part of a result.")
         if "ctxmix.npy" not in entries:
-            raise InputError("it has no header: it is no ctxmix result.")
+            raise InputError("it has no header, so it is not a ctxmix result.")
         kind, shape, read = _npy(archive, entries["ctxmix.npy"], min(max_bytes, MAX_HEADER))
         if kind.kind != "U" or shape:
-            raise InputError("its header is no text.")
+            raise InputError("its header is not text.")
         header = json.loads(str(read().reshape(())))
         held: dict[str, tuple[Shape, Callable[[], Any]]] = {}
         for filename in entries:

@@ -90,7 +90,7 @@ def in_one_sentence(what: str) -> Iterator[None]:
     except Exception as error:  # a foreign file: there is no list of what its parsers may raise
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         raise InputError(
-            f"{what} is damaged, or is no JSON, npz or safetensors of a result ({reason:.140})."
+            f"{what} is damaged, or is not a JSON, npz or safetensors file of a result ({reason:.140})."
         ) from error
 
 
@@ -192,7 +192,7 @@ def _similarity(header: dict[str, Any], held: Held, max_bytes: int) -> Similarit
     if not _is_number(numbers["cosine"]) or not (
         numbers["gap"] is None or _is_number(numbers["gap"])
     ):
-        raise InputError("cosine or gap is no number.")
+        raise InputError("cosine or gap is not a number.")
     for name, value in numbers.items():
         _require_finite(name, torch.tensor(float(value or 0)))
     sides = []
@@ -212,7 +212,7 @@ def _similarity(header: dict[str, Any], held: Held, max_bytes: int) -> Similarit
     if not isinstance(shapes, dict) or not all(
         isinstance(v, list) and all(type(n) is int and n >= 0 for n in v) for v in shapes.values()
     ):
-        raise InputError("line_shapes is no table of shapes.")
+        raise InputError("line_shapes is not a table of shapes.")
     pairs = None
     if "pairs" in held:
         flat = (
@@ -342,7 +342,7 @@ def _named(item: Any) -> Any:
     if isinstance(item, str) and item in _NUMBERS:
         return _NUMBERS[item]
     if not _is_number(item):
-        raise InputError(f"{item!r:.40} is no number.")
+        raise InputError(f"{item!r:.40} is not a number.")
     return item
 
 
@@ -363,7 +363,7 @@ def _mask(value: Any) -> Tensor:
         or not all(isinstance(row, list) for row in value)
         or len({len(row) for row in value}) > 1
     ):
-        raise InputError("mask is no table.")
+        raise InputError("mask is not a table.")
     if any(type(item) is not int or item not in (0, 1) for row in value for item in row):
         raise InputError("mask holds something else than 0 and 1.")
     return torch.tensor(value, dtype=torch.bool).reshape(len(value), len(value[0]) if value else 0)
@@ -371,7 +371,7 @@ def _mask(value: Any) -> Tensor:
 
 def _tokens(value: Any) -> list[Tokens]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise InputError("tokens is no list of objects.")
+        raise InputError("tokens is not a list of objects.")
     return [checked_tokens(*(item.get(name) for name in _TOKEN_PARTS)) for item in value]
 
 
@@ -380,7 +380,7 @@ def _meta(value: Any) -> dict[str, Any]:
     if not isinstance(meta, dict) or any(
         not isinstance(meta.get(name) or {}, dict) for name in ("options", "origin", "notes")
     ):
-        raise InputError("meta is no object, or its options, origin or notes are none.")
+        raise InputError("meta, or its options, origin or notes, is not an object.")
     return meta
 
 

@@ -31,7 +31,7 @@ def _read(path: Path, max_bytes: int) -> Iterator[tuple[Any, Held]]:
             part = data.get_slice(name)
             if name not in AXES or part.get_dtype() not in ("F64", "F32", "F16", "BF16"):
                 raise InputError(
-                    f"it holds {name!r:.80} ({part.get_dtype()}), which is no part of a result."
+                    f"it holds {name!r:.80} ({part.get_dtype()}), which is not part of a result."
                 )
             held[name] = (tuple(part.get_shape()), partial(data.get_tensor, name))
         yield json.loads((data.metadata() or {}).get("ctxmix", "null")), held

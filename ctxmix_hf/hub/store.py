@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,7 @@ from ctxmix_hf.hub.manifest import (
     attribution_options,
     load_manifest,
     method_entries,
+    stored_targets,
 )
 from ctxmix_hf.hub.measuring import measure
 from ctxmix_hf.hub.publishing import commit_files, compare
@@ -50,10 +51,11 @@ from ctxmix_hf.hub.shards import to_tensor
 from ctxmix_hf.hub.weights import cached_weights_differ
 from ctxmix_hf.hub.writing import Writer, locked_store
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.recipes import resolve
+from ctxmix_hf.recipes import TargetRows, Wanted, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.sparse import SparseMap
 from ctxmix_hf.text.segments import UNITS
 from ctxmix_hf.unwrapping import base_model
 
@@ -95,19 +97,20 @@ class MapStore:
         model_id: str | None = None,
         revision: str | None = None,
         segments: str | None = None,
+        targets: Sequence[Any] | None = None,
+        top_k: int | None = None,
         attributions: Sequence[Any] = (),
     ) -> MapStore:
         """An empty store in a new folder, open for `add`. `dtype="float16"` halves it, for display;
-        `revision` pins the model; `segments="sentences"` (or `"paragraphs"`) keeps the maps of these
-        instead of the tokens', for long texts. A method with `per_head=True` keeps the maps of its heads
-        too. `attributions=["ledger", "blank_out"]` (names or objects) also keeps these scores of the
+        `revision` pins the model; for long texts, `segments="sentences"` (or `"paragraphs"`) keeps the maps
+        of these instead of the tokens', `targets=["mean_pool", ...]` one row each (`TargetRows`), and
+        `top_k=8` the largest sources of every row (`SparseMap`). A method with `per_head=True` keeps the maps
+        of its heads too. `attributions=["ledger", "blank_out"]` (names or objects) also keeps these scores of the
         model's own answer, one example at a time as `attribute` gives them: `store.attribution(id, name)`.
         """
         root = Path(path)
         if dtype not in DTYPES:
-            raise OptionError(
-                f"dtype={dtype!r} does not exist. Choose one of {', '.join(map(repr, DTYPES))}."
-            )
+            raise OptionError.among("dtype", dtype, DTYPES)
         if shard_size < 1 << 14:
             raise OptionError("shard_size is at least 16384 bytes.")
         if segments is not None and segments not in UNITS:
@@ -115,7 +118,13 @@ class MapStore:
                 f"segments={segments!r:.60} cannot be kept: a store has one kind of unit, "
                 f"{' or '.join(map(repr, UNITS))}."
             )
-        entries = method_entries(resolve(methods), segments)
+        asked = {"targets": targets, "segments": segments, "top_k": top_k}
+        wanted = Wanted.asked(asked)
+        if top_k is not None and dtype != "float32":
+            raise OptionError(
+                "top_k=... keeps the places of sources: store it with dtype='float32'."
+            )
+        entries = method_entries(resolve(methods), wanted)
         if (root / MANIFEST).exists():
             raise StoreError(
                 f"There is a store in {root.name!r} already: go on with MapStore.open(path, append=True, model=...)."
@@ -139,6 +148,8 @@ class MapStore:
             shard_size,
             segments=segments,
             attributions=attribution_options(attributions, segments),
+            targets=None if targets is None else stored_targets(targets),
+            top_k=top_k,
         )
         return cls.from_manifest(root, manifest, model, tokenizer)
 
@@ -243,7 +254,7 @@ class MapStore:
         scored = self.manifest.scorers()
         for cut, given in computing.batches(len(names), texts_or_inputs, batch_size):
             maps, about, keys = computing.compute(
-                self.model, self.tokenizer, recipes, given, options, self.manifest.segments, scored
+                self.model, self.tokenizer, recipes, given, options, self.manifest.wanted(), scored
             )
             self._append(
                 names[cut], split, maps, about, keys, None if labels is None else labels[cut]
@@ -252,7 +263,7 @@ class MapStore:
     def add_maps(
         self,
         ids: Sequence[Any],
-        maps: dict[str, ContextMixingMap],
+        maps: Mapping[str, computing.Kept],
         *,
         split: str = "train",
         labels: Sequence[Any] | None = None,
@@ -353,8 +364,10 @@ class MapStore:
     def __contains__(self, name: object) -> bool:
         return name in self.index.rows
 
-    def __getitem__(self, wanted: tuple[Any, Any]) -> ContextMixingMap:
-        """`store["validation-17", "alti"]`: that map with its tokens; from the Hub, one request of its bytes."""
+    def __getitem__(self, wanted: tuple[Any, Any]) -> Any:
+        """`store["validation-17", "alti"]`: that map (or rows, or sparse map) with its tokens; from the Hub, one
+        request of its bytes.
+        """
         if not isinstance(wanted, tuple) or len(wanted) != 2:
             raise InputError("Ask for an example and a method: store['id', 'alti'].")
         return self._map(self._row(wanted[0]), *comparing.find_method(self.manifest, wanted[1]))
@@ -378,7 +391,7 @@ class MapStore:
         body = reading.read_example(self.source, self._row(name))
         return reading.attribution_of(body, method, self.manifest.attributions[method])
 
-    def iter(self, wanted: Any, split: str | None = None) -> Iterator[ContextMixingMap]:
+    def iter(self, wanted: Any, split: str | None = None) -> Iterator[Any]:
         """Every map of a method, in the order of the shards; `map.meta["id"]` is the example's id."""
         key, entry = comparing.find_method(self.manifest, wanted)
         return (
@@ -395,7 +408,7 @@ class MapStore:
             )
         return row
 
-    def _map(self, row: IndexRow, key: str, entry: MethodEntry) -> ContextMixingMap:
+    def _map(self, row: IndexRow, key: str, entry: MethodEntry) -> computing.Kept:
         values = self.values(row, entry)
         body = reading.read_example(self.source, row)
         meta = {
@@ -414,25 +427,32 @@ class MapStore:
         }
         if self.manifest.segments is not None:
             meta["unit"] = unit_name(self.manifest.segments)
-        return ContextMixingMap(
+        whole = self.manifest.targets is None and self.manifest.top_k is None
+        made = ContextMixingMap(
             key,
-            values.get("layers"),
+            values.get("layers") if whole else _no_numbers(body, row, values),
             torch.ones(1, row.size, dtype=torch.bool),
             [reading.tokens_of(body)],
             entry.aggregation,
             meta=meta,
-            given_input=values.get("input"),
-            heads=computing.heads_of(values),
+            given_input=values.get("input") if whole else None,
+            heads=computing.heads_of(values) if whole else None,
         )
+        if self.manifest.targets is not None:
+            return TargetRows(values["input"], self.manifest.targets, made)
+        if self.manifest.top_k is not None:
+            tops = {kind: computing.unpacked(v, self.manifest.top_k) for kind, v in values.items()}
+            return SparseMap(tops["input"], tops.get("layers"), made)
+        return made
 
     def values(self, row: IndexRow, entry: MethodEntry) -> dict[str, torch.Tensor]:
-        """`[1, L, T, T]` for each series a method keeps (heads: `[1, L * H, T, T]`)."""
+        """`[1, L, T, T]` for each series a method keeps (heads: `[1, L * H, T, T]`; rows: `[1, N, T]`)."""
         parts = self.manifest.parts
         numbers = {part.folder: i for i, part in enumerate(parts)}
         return {
             kind: to_tensor(
                 self.source.read(part, row.places[numbers[part.folder]]),
-                row.size,
+                self.manifest.slice_shape(row.size),
                 self.manifest.dtype,
             )[None]
             for kind, part in entry.parts.items()
@@ -518,7 +538,9 @@ class MapStore:
         """
         if not isinstance(self.source, HubSource):
             if self.root is None:
-                raise StoreError("This store is nowhere.")
+                raise StoreError(
+                    "This store is neither in a folder nor on the Hub, so there is nothing to download."
+                )
             return self.root
         source = self.source
         entries = [
@@ -632,3 +654,13 @@ class MapStore:
             *shards,
             *exports,
         ]
+
+
+def _no_numbers(
+    body: dict[str, Any], row: IndexRow, values: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """In place of the layers' maps of a store that keeps none: `[1, L, T, T]` without memory."""
+    depth = body.get("depth", values["input"].shape[1])
+    if type(depth) is not int or not 0 < depth < 10_000:
+        raise StoreError(f"The store is damaged: {row.id!r:.80} has no number of layers.")
+    return torch.empty(1, depth, row.size, row.size, device="meta")

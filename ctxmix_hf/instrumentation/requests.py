@@ -55,8 +55,13 @@ class Maps(Protocol):
     """
 
     streams: bool
-    defers: bool  # its methods read attention by blocks of rows
     reads_value_bias: bool
+    reads_blocks: bool  # its methods read more of a layer than its attention product
+
+    @property
+    def defers(self) -> bool:
+        """Its methods read attention by blocks of rows, so that nobody keeps it."""
+        ...
 
     def add(self, layer: LayerRecord) -> None: ...
 
@@ -128,9 +133,9 @@ class RecordedCall:
         maps = self.maker.begin(request.methods, request.options, whole)
         if maps.streams:
             recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
-            if maps.defers:
-                recorder.tap.defer_from = DEFER_FROM
-                recorder.slim = bool(self.owner.proofs)
+            recorder.slim = maps.defers and bool(self.owner.proofs)
+        if maps.defers:
+            recorder.tap.defer_from = DEFER_FROM
         return recorder, maps
 
     @keeps_modes

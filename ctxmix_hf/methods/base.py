@@ -132,5 +132,4 @@ def make_method(name: str, **options: Any) -> AbstractMethod:
 
 def check_choice(method: str, option: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
-        listed = ", ".join(map(repr, choices))
-        raise OptionError(f"{method}: {option}={value!r} does not exist. Choose one of {listed}.")
+        raise OptionError.among(f"{method}: {option}", value, choices)

@@ -11,6 +11,7 @@ from typing import Any
 from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.hub.computing import compute
 from ctxmix_hf.hub.folders import MANIFEST
+from ctxmix_hf.hub.manifest import stored_targets
 from ctxmix_hf.hub.store import MapStore
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.precompute.engines import processes
@@ -19,7 +20,7 @@ from ctxmix_hf.precompute.job import ENGINES, Job
 from ctxmix_hf.precompute.plan import Fingerprint, Planner, longest_of
 from ctxmix_hf.precompute.rows import read_rows
 from ctxmix_hf.precompute.work import TaskWorker, is_finished, is_sound, load_model, take_in
-from ctxmix_hf.recipes import resolve
+from ctxmix_hf.recipes import Wanted, resolve
 
 Say = Callable[[str], None]
 
@@ -48,9 +49,7 @@ class Summary:
 def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     """The store of a dataset's maps in `job.out`. The same job again continues, and gives the same bytes."""
     if job.engine not in ENGINES:
-        raise OptionError(
-            f"engine={job.engine!r} does not exist. Choose one of {', '.join(ENGINES)}."
-        )
+        raise OptionError.among("engine", job.engine, ENGINES)
     resolve(list(job.methods))
     if job.engine == "ray":
         from ctxmix_hf.precompute.ray_engine import connect
@@ -112,7 +111,12 @@ def _create(job: Job, folder: Folder, model: Any, tokenizer: Any) -> MapStore:
     store_methods = list(job.methods)
     with folder.errors():
         folder.root.mkdir(parents=True, exist_ok=True)
-    compute(model, tokenizer, resolve(store_methods), ["A probe."], {}, job.segments)
+    kept: dict[str, Any] = {"segments": job.segments, "targets": job.targets, "top_k": job.top_k}
+    recipes, wanted = resolve(store_methods), Wanted.asked(kept)
+    if wanted is not None and wanted.targets:  # words are not in every text
+        stored_targets(wanted.targets)
+        wanted = Wanted(("mean_pool",))
+    compute(model, tokenizer, recipes, ["A probe."], {}, wanted)
     return MapStore.create(
         folder.root,
         model=model,
@@ -121,7 +125,7 @@ def _create(job: Job, folder: Folder, model: Any, tokenizer: Any) -> MapStore:
         dtype=job.store_dtype,
         model_id=job.model if not Path(job.model).is_dir() else None,
         revision=job.revision,
-        segments=job.segments,
+        **kept,
     )
 
 

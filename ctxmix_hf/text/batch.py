@@ -266,7 +266,7 @@ def _image(base: Any, item: Any) -> Any:
                 return file.convert(colours)
         except (OSError, UnidentifiedImageError) as error:
             raise InputError(
-                f"{type(base).__name__} reads images, and {str(item)!r} is no image file that can be opened."
+                f"{type(base).__name__} reads images, and {str(item)!r} cannot be opened as an image."
             ) from error
     if hasattr(item, "convert"):
         return item.convert(colours)

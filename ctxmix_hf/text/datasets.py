@@ -84,9 +84,9 @@ def _json(path: Path) -> Iterator[Row]:
     try:
         rows = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path.name!r} is not readable as .json: {error}.") from error
+        raise InputError(f"{path.name!r} cannot be read as .json: {error}.") from error
     if not isinstance(rows, list):
-        raise InputError(f"{path.name!r} is not readable as .json: it is no list of rows.")
+        raise InputError(f"{path.name!r} cannot be read as .json: it is not a list of rows.")
     yield from map(_object, rows)
 
 
@@ -105,7 +105,7 @@ def _parquet(path: Path) -> Iterator[Row]:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(1024):
             yield from batch.to_pylist()
     except (pyarrow.ArrowException, ValueError) as error:
-        raise InputError(f"{path.name!r} is not readable as .parquet: {error}.") from error
+        raise InputError(f"{path.name!r} cannot be read as .parquet: {error}.") from error
 
 
 READERS = {

@@ -56,7 +56,7 @@ def check_segments(by: Segments) -> None:
     if isinstance(by, str):
         if by not in UNITS:
             raise OptionError(
-                f"segments={by!r} does not exist: choose {known}, or list the positions of each segment, "
+                f"segments={by!r} is not a kind of segment: choose {known}, or list the positions of each segment, "
                 "[range(1, 20), range(20, 45)]."
             )
         return
@@ -66,7 +66,7 @@ def check_segments(by: Segments) -> None:
         or not all(isinstance(item, Sequence) and not isinstance(item, str) for item in by)
     ):
         raise OptionError(
-            f"segments={by!r:.60} is no list of segments: choose {known}, or list the positions of each, "
+            f"segments={by!r:.60} is not a list of segments: choose {known}, or list the positions of each, "
             "[range(1, 20), range(20, 45)]."
         )
 

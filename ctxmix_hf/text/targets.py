@@ -48,7 +48,9 @@ def places(
             f"A target is a position, a word or a list of these, not {type(target).__name__}."
         ) from error
     if not -len(tokens) <= place < len(tokens):
-        raise InputError(f"Token {place} does not exist: the sentence has {len(tokens)} tokens.")
+        raise InputError(
+            f"There is no token {place}: the sentence has {len(tokens)} tokens, counted from 0."
+        )
     return [place % len(tokens)]
 
 

@@ -55,7 +55,7 @@ def check_state(
             raise UnknownNameError.among("colour map" if key == "cmap" else key, value, VIEWS[key])
         if key not in VIEWS and key not in OTHERS:
             raise OptionError(
-                f"Display option {key!r} does not exist. Choose from: {', '.join([*VIEWS, *OTHERS])}."
+                f"There is no display option {key!r}. Choose from: {', '.join([*VIEWS, *OTHERS])}."
             )
     return {key: int(value) if isinstance(value, bool) else value for key, value in state.items()}
 

@@ -27,7 +27,7 @@ def patch_grid(tokens: int, grid: tuple[int, int] | None = None) -> tuple[tuple[
         edge = math.isqrt(max(0, tokens - before))
         if edge > 0 and edge * edge == tokens - before:
             return (edge, edge), before
-    raise InputError(f"{tokens} tokens are no square of patches: say grid=(rows, columns).")
+    raise InputError(f"{tokens} tokens do not form a square of patches: pass grid=(rows, columns).")
 
 
 def pixels(image: Any) -> Any:

@@ -177,7 +177,7 @@ ERRORS = [
     (["explain", "A film.", "--model", "/nowhere/at/all"], "Could not load"),
     (["explain", "  "], "empty"),
     (["explain", "A film.", "--target", "dog"], "No token 'dog'"),
-    (["explain", "A film.", "--layer", "17"], "does not exist"),
+    (["explain", "A film.", "--layer", "17"], "There is no layer 17"),
     (["explain", "A film.", "--layer", "0"], "layers count from 1 to 6"),
     (["explain", "A film.", "--file", "x"], "not both"),
     (["explain", "--file", "/nowhere.txt"], "Could not read"),

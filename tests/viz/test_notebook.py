@@ -97,7 +97,7 @@ def test_the_target_is_a_word_with_all_its_pieces(m: Any) -> None:
     assert made.target == several[0]
     with pytest.raises(InputError):
         widget.target = "elephant"
-    with pytest.raises(OptionError, match="Display option 'colour' does not exist"):
+    with pytest.raises(OptionError, match="There is no display option 'colour'"):
         made.widget(colour="red")
 
 

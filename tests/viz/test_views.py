@@ -23,7 +23,7 @@ def test_a_layer_and_a_token(small: Any) -> None:
     assert torch.equal(small.layer(-1).input[0, 0], small.input[0, 1])
     assert torch.equal(small.token("play").scores[0], small.input[0, 1, 1])
     assert torch.equal(small.select("[CLS]", 2).input[0, 0], small.input[0, 0][[0, 2]][:, [0, 2]])
-    with pytest.raises(InputError, match="Layer 3 does not exist"):
+    with pytest.raises(InputError, match="There is no layer 3"):
         small.layer(3)
 
 
@@ -187,7 +187,7 @@ def test_an_attribution_is_coloured_text(small: Any) -> None:
 def test_display_options_are_checked(small: Any) -> None:
     with pytest.raises(UnknownNameError, match="Unknown colour map 'rainbow'"):
         small.to_html(cmap="rainbow")
-    with pytest.raises(OptionError, match="'colour' does not exist"):
+    with pytest.raises(OptionError, match="no display option 'colour'"):
         small.to_html(colour="red")
     assert '"unit":"piece"' in small.to_html(unit="piece")
 

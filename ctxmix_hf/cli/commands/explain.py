@@ -226,7 +226,7 @@ def emit(made: list[Any], form: str, out: str | None, console: Console) -> None:
         console.note(f"Wrote {out}.")
     elif isinstance(whole, bytes):
         if sys.stdout.isatty():
-            raise OptionError(f"A {form} picture is no text: name a file with --out.")
+            raise OptionError(f"A {form} picture cannot be printed: name a file with --out.")
         sys.stdout.buffer.write(whole)
     else:
         console.say(whole)
