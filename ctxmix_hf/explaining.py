@@ -66,23 +66,36 @@ def explain(
 ) -> Any:
     """The map of a text (or of each of several): `explain(model, "The keys ...", "alti")`.
 
-    `text` is also a pair of texts, a dict of tensors (what a tokenizer or processor returns), token
-    ids, or for models that read them an image, a waveform, or the path of one. Returns one
-    `ContextMixingMap` for one method, a dict of them for a list. It knows words and the original
-    text where it saw the text.
+    Args:
+        model: A loaded model; one without instrumentation is instrumented.
+        text: A text, a pair, a list of them, a dict of tensors (what a tokenizer or processor returns), token ids,
+            or for models that read them an image, a waveform, or the path of one.
+        method: A name of `list_methods()`, a method with options (`cm.method(...)`), or a list of these.
+        target: Ask for one row alone (a token, a word, `"[CLS]"`, `"mean_pool"`, `"embedding"`, or a list of these to
+            average): the `Attribution` that the map's `attribution(target)` would be, without making the
+            map, which long texts cannot afford.
+        targets: The same for several, one row each (`TargetRows`, `[B, N, T]`).
+        layers: With `target`, a row for every layer; with `targets`, `rows.layers` `[B, L, N, T]` too.
+        segments: `"sentences"`, `"paragraphs"`, or a list of the positions of each: the map of these, `[L, N, N]`,
+            that of the tokens with sources summed and targets averaged (`map.segments(...)`), which is
+            never made.
+        top_k: Keep of every row, in every layer, the k largest sources and what the rest has together
+            (`SparseMap`).
+        tokenizer: Found beside the weights where it is not given.
+        processor: The same for images and sound.
+        options: Of the model call: `max_memory`, `cache`, or an argument of the model's own forward.
 
-    `target` (a token, a word, `"[CLS]"`, `"mean_pool"`, `"embedding"`, or a list of these to
-    average) asks for one row alone: the `Attribution` that the map's `attribution(target)` would
-    be, without making the map, which long texts cannot afford; with `layers=True` a list of them,
-    one per layer. `targets=[...]` gives one row each (`TargetRows`, `[B, N, T]`).
+    Returns:
+        One `ContextMixingMap` for one method, a dict of them for a list; with `target`, `targets` or `top_k` what
+        stands there. It knows words and the original text where it saw the text.
 
-    `segments` (`"sentences"`, `"paragraphs"`, or a list of the positions of each) makes the map of
-    these units, `[L, N, N]`: that of the tokens with sources summed and targets averaged
-    (`map.segments(...)`), which is never made. `top_k` keeps of every row, in every layer, the k
-    largest sources and what the rest has together (`SparseMap`).
+    Raises:
+        InputError: The text or the target cannot be read.
+        UnsupportedMethodError: The model or the record does not have what the method needs.
 
-    `options` go to the model call: `max_memory`, `cache`, or an
-    argument of the model's own forward.
+    Example:
+        >>> m = cm.explain(model, "The keys to the cabinet [MASK] here.", "alti")
+        >>> print(m.words().attribution("[MASK]"))
     """
     rows = _Rows.of(target, targets, layers, segments, top_k)
     if kind_of(model) is not None:

@@ -103,7 +103,7 @@ def to_quantus(
         class_index: One class, or one per input (None: what the model predicts).
         tokenizer: Of the texts, where it is not found beside the weights.
         processor: Of the images, likewise.
-        **options: The method's (`steps=20`, `target="mean_pool"`).
+        options: The method's (`steps=20`, `target="mean_pool"`).
 
     Returns:
         `model`, `x_batch` (token ids `[B, 1, T]` or pixels `[B, C, H, W]`), `y_batch` `[B]`, `a_batch` (`[B, 1, T]` or

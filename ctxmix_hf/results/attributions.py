@@ -66,6 +66,12 @@ class Attribution(Result):
         return self.scores.shape
 
     def sum(self, *dims: Any, **options: Any) -> Tensor:
+        """The scores' sum.
+
+        Args:
+            dims: What `Tensor.sum` takes.
+            options: The same, by name.
+        """
         return self.scores.sum(*dims, **options)
 
     def numpy(self) -> Any:
