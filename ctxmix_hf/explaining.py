@@ -40,6 +40,7 @@ from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.text.batch import TextBatch, vocabulary_id
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.segments import Segments, check_segments
 from ctxmix_hf.text.targets import Target
 from ctxmix_hf.text.tokens import MASKS, Tokens
@@ -59,7 +60,7 @@ def explain(
     layers: bool = False,
     segments: Segments | None = None,
     top_k: int | None = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     **options: Any,
 ) -> Any:
@@ -157,7 +158,7 @@ def _explained(
     model: Any,
     text: Any,
     method: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     processor: Any,
     options: dict[str, Any],
     pooling: Pooling | None,
@@ -246,7 +247,7 @@ def attribute(
     foil: Any = None,
     position: Any = None,
     layer: int = 0,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     mask_token_id: int | None = None,
     unk_token_id: int | None = None,
@@ -422,7 +423,7 @@ class _Classes:
 
     config: Any
     count: int
-    tokenizer: Any
+    tokenizer: Tokenizer
 
     @property
     def labels(self) -> dict[int, str]:

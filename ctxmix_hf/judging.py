@@ -17,6 +17,7 @@ from ctxmix_hf.explaining import attribute, explain
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.text.batch import reads
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 from ctxmix_hf.viz.signals import patch_grid
 
@@ -88,7 +89,7 @@ def to_quantus(
     method: Any = DEFAULT_METHOD,
     class_index: Any = None,
     *,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     **options: Any,
 ) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from ctxmix_hf.recipes import (
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import VIEWS
 from ctxmix_hf.sparse import LayerTops, sparse
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model, unwrapped
 
 CHECKED_FROM = 1024  # tokens: shorter maps fit anywhere
@@ -176,7 +177,7 @@ class MapsOfCall:
 @keeps_modes
 def instrument(
     model: Model,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     methods: Any = None,
     *,
     layers: Iterable[str | nn.Module] | None = None,

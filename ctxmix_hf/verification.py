@@ -22,6 +22,7 @@ from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
 from ctxmix_hf.text.columns import aligned
+from ctxmix_hf.text.kinds import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _number(value: float | None) -> str:
 
 
 @keeps_modes
-def verify(model: Any, batch: Any, tokenizer: Any = None) -> Verification:
+def verify(model: Any, batch: Any, tokenizer: Tokenizer | None = None) -> Verification:
     """Record `batch` (whatever `explain` takes) and check every layer and method. The model is left as it was.
 
     Args:

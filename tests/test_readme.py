@@ -75,13 +75,19 @@ def test_pictures_exist() -> None:
         assert (ROOT / path).stat().st_size > 5000
 
 
-def test_the_first_picture_is_described_by_its_numbers() -> None:
-    """Its alt text, here and on the documentation's first page, is what a run gives today."""
+def test_pictures_are_described_by_their_numbers() -> None:
+    """Their alt texts, here and in the documentation, are what a run gives today."""
     spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
     assert spec is not None and spec.loader is not None
     pictures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pictures)
-    said = pictures.opening(cm.load_default()[0])
-    assert f"![{said}](docs/images/first_map.png)" in README
-    assert f"![{said}](images/first_map.png)" in (ROOT / "docs" / "index.md").read_text()
+    model = cm.load_default()[0]
+    for name, say, where in (
+        ("first_map", pictures.opening, "index.md"),
+        ("space", pictures.page, "space.md"),
+        ("ledger", pictures.account, "why.md"),
+    ):
+        said = say(model)
+        assert f"![{said}](docs/images/{name}.png)" in README
+        assert f"![{said}](images/{name}.png)" in (ROOT / "docs" / where).read_text()
     assert pictures.OPENING in README

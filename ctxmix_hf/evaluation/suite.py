@@ -23,6 +23,7 @@ from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
@@ -89,7 +90,7 @@ SUITE_NAMES = (*SUITES, "all")
 def evaluate(
     suite: str,
     model: Any = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     data: Any = None,
     methods: Any = None,
     limit: int | None = None,
@@ -213,7 +214,7 @@ def _default_data(suite: str, head: Head) -> Any:
 
 def open_context(
     model: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     head: Head,
     samples: Samples,
     built_in: bool,

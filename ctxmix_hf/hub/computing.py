@@ -19,6 +19,7 @@ from ctxmix_hf.pooling import read_pooling
 from ctxmix_hf.recipes import Recipe, TargetRows, Wanted
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.sparse import SparseMap, Tops
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.unwrapping import base_model
 
@@ -45,7 +46,7 @@ def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
 
 def compute(
     model: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     methods: dict[str, Recipe],
     given: Any,
     options: dict[str, Any],
@@ -90,7 +91,11 @@ def compute(
 
 
 def _attributed(
-    model: Any, tokenizer: Any, wanted: Mapping[str, Any], inputs: Mapping[str, Any], mask: Tensor
+    model: Any,
+    tokenizer: Tokenizer | None,
+    wanted: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    mask: Tensor,
 ) -> list[dict[str, Any]]:
     """Each example's scores by name, computed by itself and without padding: what `attribute` gives for it alone."""
     from ctxmix_hf.explaining import attribute  # a store opens without transformers

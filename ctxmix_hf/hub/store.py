@@ -56,6 +56,7 @@ from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.sparse import SparseMap
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.segments import UNITS
 from ctxmix_hf.unwrapping import base_model
 
@@ -70,7 +71,7 @@ class MapStore:
     ) -> None:
         self.manifest, self.index, self.source, self.root = manifest, index, source, root
         self.model: Any = None
-        self.tokenizer: Any = None
+        self.tokenizer: Tokenizer | None = None
         self._writer: Writer | None = None
         self._known: dict[Any, Any] = {}  # models that were compared with this store
 
@@ -90,7 +91,7 @@ class MapStore:
         path: str | Path,
         *,
         model: Any,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
         methods: Any,
         dtype: str = "float32",
         shard_size: int = 256 << 20,
@@ -155,7 +156,7 @@ class MapStore:
 
     @classmethod
     def from_manifest(
-        cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Any = None
+        cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Tokenizer | None = None
     ) -> MapStore:
         """An empty store that says of itself what `manifest` says."""
         index = Index(depths=[0] * len(manifest.parts))
@@ -177,7 +178,7 @@ class MapStore:
         append: bool = False,
         repair: bool = False,
         model: Any = None,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
     ) -> MapStore:
         """An existing folder, also one whose writer was killed. `append=True` goes on writing where it ended.
 
@@ -465,15 +466,17 @@ class MapStore:
         return caching.cached_maps(self, record, methods, options)
 
     # ---- trusting ---------------------------------------------------------------------------------------------
-    def matches(self, model: Any, tokenizer: Any = None, methods: Any = None) -> bool:
+    def matches(self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None) -> bool:
         """Whether this store holds what this model would compute. `differences` says what is not the same."""
         return not self.differences(model, tokenizer, methods)
 
-    def differences(self, model: Any, tokenizer: Any = None, methods: Any = None) -> list[str]:
+    def differences(
+        self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None
+    ) -> list[str]:
         """What differs between this store and a model, a tokenizer and methods with their options."""
         return comparing.differences(self.manifest, model, tokenizer, methods)
 
-    def check(self, model: Any, tokenizer: Any = None, methods: Any = None) -> None:
+    def check(self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None) -> None:
         """Raise a StoreError that names the difference, if there is one."""
         comparing.require_same(self.manifest, model, tokenizer, methods)
 

@@ -115,7 +115,9 @@ class Recorder:
         self._above: Tensor | None = None  # the last layer's output
 
     # ---- reports from the hooks -------------------------------------------------------------------------------
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         call = LayerCall.of(module, name, args, kwargs)
         if call is None:
             return
@@ -511,7 +513,9 @@ class SeeOnly:
     owner: Instrumentation
     trace: Trace
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None: ...
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None: ...
 
     def leave(self, name: str, output: Any) -> None: ...
 

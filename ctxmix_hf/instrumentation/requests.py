@@ -122,7 +122,9 @@ class RecordedCall:
             else self._record(request, call, args, kwargs)
         )
 
-    def _begin(self, request: Request, args: Any, kwargs: Any) -> tuple[Recorder, Maps | None]:
+    def _begin(
+        self, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Recorder, Maps | None]:
         base, keep_graph = base_model(self.module), bool(request.options.get("create_graph"))
         recorder = Recorder(
             self.owner, batch_sizes(base, args, kwargs), padding_mask(args, kwargs), keep_graph
@@ -139,7 +141,9 @@ class RecordedCall:
         return recorder, maps
 
     @keeps_modes
-    def _record(self, request: Request, call: Any, args: Any, kwargs: Any) -> Any:
+    def _record(
+        self, request: Request, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         module, base = self.module, base_model(self.module)
         check_call(base, module, args, kwargs)
         self.owner.dtype = base.dtype
@@ -209,8 +213,8 @@ def model_records(
     recorder: Recorder,
     towers: dict[str, list[int]],
     module: nn.Module,
-    args: Any,
-    kwargs: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     output: Any,
     named: Sequence[Tokens] | None = None,
 ) -> dict[str, tuple[ModelRecord, list[int]]]:
