@@ -137,7 +137,7 @@ def main() -> None:
         print(json.dumps(child(given.shape, int(given.child[0]), given.child[1], given.repeats)))
         return
     commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
+        ["git", "rev-parse", "--short", "HEAD"],
         capture_output=True,
         text=True,
         cwd=RESULTS.parent,

@@ -83,8 +83,7 @@ def view(name: str, key: str, method: str) -> dict[str, Any]:
     made = map_of(name, key, method)
     if hasattr(made, "targets"):
         raise RefusedError(
-            "This store keeps rows, not maps. Open it with "
-            f"ctxmix_hf.MapStore.from_hub({name!r})[{key!r}, {method!r}].attribution(0)."
+            f"This store keeps rows, not maps, so there is none of {key!r} to draw: read it from Python."
         )
     return (made.to_map() if hasattr(made, "to_map") else made).to_view(
         title=f"{people_name(method)} · {name.rstrip('/').rsplit('/', 1)[-1]}"

@@ -15,11 +15,13 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.cli import main
+from ctxmix_hf.demo import stores
 from ctxmix_hf.errors import (
     CtxmixError,
     InputError,
     MissingDependencyError,
     OptionError,
+    RefusedError,
     StoreError,
 )
 from ctxmix_hf.hub import computing
@@ -350,7 +352,9 @@ def kept_texts(tmp_path: Path, name: str, **options: Any) -> Job:
     return Job(dataset=str(path), out=str(tmp_path / name), methods=methods, **options)
 
 
-def test_a_store_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_of_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One row each, `[N, T]`: the rows of `explain`, written by one batch, by halves or from a shell."""
     targets = ("mean_pool", 1, ["[CLS]", -1])
     job = kept_texts(tmp_path, "rows", targets=targets)
@@ -379,6 +383,9 @@ def test_a_store_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             cache=store,
         )
     assert store["train-0", "alti"].attribution(0).scores.dim() == 2  # the advice
+    monkeypatch.setattr(stores, "open_store", lambda name: store)
+    with pytest.raises(RefusedError, match="keeps rows, not maps"):
+        stores.view("x", "train-0", "alti")
     with pytest.raises(StoreError, match=r"keeps rows or sparse maps: read them by id"):
         store.to_parquet(tmp_path / "p")
     with pytest.raises(StoreError, match="another --out"):
@@ -402,7 +409,7 @@ def test_a_store_of_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-def test_a_store_of_sparse_maps(tmp_path: Path) -> None:
+def test_a_store_of_sparse_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest sources and the rest, as `explain(top_k=...)`; a short text has fewer sources than that."""
     job = kept_texts(tmp_path, "sparse", top_k=6)
     precompute(job)
@@ -422,7 +429,8 @@ def test_a_store_of_sparse_maps(tmp_path: Path) -> None:
                 torch.testing.assert_close(one.rest, other.rest, **near)
                 torch.testing.assert_close(one.dense(), other.dense(), **near)
             assert kept.top(1)[-1][0] == "(rest)"
-            assert kept.to_map().to_view()["tokens"]  # drawn on the page
+    monkeypatch.setattr(stores, "open_store", lambda name: store)
+    assert stores.view("x", "train-0", "alti")["tokens"]  # drawn on the page
     with cm.MapStore.create(
         tmp_path / "other", model=model, tokenizer=tokenizer, methods=["alti"], top_k=3
     ) as other:
@@ -482,5 +490,8 @@ def test_what_a_store_of_rows_cannot_keep(asked: Any, said: str, tmp_path: Path)
         )
     assert not (tmp_path / "s").exists()
     cm.MapStore.create(  # the advice
+        tmp_path / "k", model=model, methods=["alti"], top_k=3, dtype="float32"
+    ).close()
+    cm.MapStore.create(
         tmp_path / "s", model=model, methods=["alti"], targets=[1, "[CLS]"], dtype="float16"
     ).close()
