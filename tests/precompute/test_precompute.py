@@ -436,7 +436,8 @@ def test_a_store_of_sparse_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ) as other:
         with pytest.raises(StoreError, match=r"keeps top_k=3, the result of alti has None"):
             other.add_maps(["x"], {"alti": cm.explain(model, LONG_TEXTS[:1], "alti")})
-        other.add_maps(["x"], {"alti": cm.explain(model, LONG_TEXTS[:1], "alti", top_k=3)})
+        made = cm.explain(model, LONG_TEXTS[:1], "alti", top_k=3)  # the advice
+        other.add_maps(["x"], {"alti": made})
         other.add(["y", "z"], LONG_TEXTS[1:])  # one padded batch
     fresh = cm.explain(model, LONG_TEXTS[1], "alti", top_k=3)
     torch.testing.assert_close(
