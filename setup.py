@@ -29,7 +29,8 @@ def readme() -> str:
     """README.md as the package index shows it: pictures and links are those of the repository."""
     text = (HERE / "README.md").read_text(encoding="utf-8")
     for mark, way in (("!", "raw"), ("", "blob")):
-        whole = rf"{mark}(?<!!{mark})\[([^\]]*)\]\((?!https?://|#)([^)]+)\)"
+        words = r"((?:[^\[\]]|\[[^\]]*\])*)"  # which may hold a bracket of their own: [MASK]
+        whole = rf"{mark}(?<!!{mark})\[{words}\]\((?!https?://|#)([^)]+)\)"
         there = rf"{mark}[\1]({ADDRESSES['REPOSITORY']}/{way}/main/\2)"
         text = re.sub(whole, there, text)
     return text

@@ -107,8 +107,8 @@ MUTATIONS = [
     Mutation(
         "value bias left out",
         "instrumentation/layout.py",
-        "return Attention(a.to(wide), v.to(wide),",
-        "return Attention(a.to(wide), (v - v.mean(dim=2, keepdim=True)).to(wide),",
+        "return StandardAttention(a.to(wide), v.to(wide),",
+        "return StandardAttention(a.to(wide), (v - v.mean(dim=2, keepdim=True)).to(wide),",
     ),
     Mutation(
         "output bias forgotten",

@@ -587,8 +587,8 @@ def test_listed_segments_need_not_be_whole(box) -> None:
     ("by", "said"),
     [
         ("words", "'sentences' or 'paragraphs'"),
-        ([], "no list of segments"),
-        ([1, 2], "no list of segments"),
+        ([], "not a list of segments"),
+        ([1, 2], "not a list of segments"),
         ([[1], []], "Segment 2 of the list is empty"),
         ([[1], [99999]], "names token 99999: the text has"),
         ([[1, 2], [2]], "Token 2 is in segments 1 and 2"),

@@ -21,6 +21,7 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.errors import CtxmixError, InputError
+from ctxmix_hf.text.tokens import Tokens
 
 SWAPS: list[Any] = [
     None,
@@ -352,7 +353,7 @@ def test_empty_maps_still_read_back(small: Any, tmp_path: Path, suffix: str) -> 
             "alti",
             torch.zeros(1, 2, 0, 0),
             torch.zeros(1, 0, dtype=torch.bool),
-            [cm.tokens.Tokens(())],
+            [Tokens(())],
         ),
         cm.ContextMixingMap(
             "alti", torch.zeros(0, 2, 3, 3), torch.zeros(0, 3, dtype=torch.bool), []

@@ -14,9 +14,9 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.evaluation.table import EvaluationTable
+from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.viz import terminal
-
-from .conftest import tiny
+from tests.viz.conftest import tiny
 
 FORMULAS = ("=HYPERLINK(1)", "+1", "-2", "@SUM", "\t=1", "\r=1", "＝1")
 
@@ -67,5 +67,5 @@ def test_a_very_long_token_prints(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_print_of_largest_numbers() -> None:
     scores = torch.tensor([[1.7e308, 1.0]], dtype=torch.float64)
-    row = cm.Attribution(scores, [cm.tokens.Tokens(("a", "b"))], torch.ones(1, 2).bool(), "m", "t")
+    row = cm.Attribution(scores, [Tokens(("a", "b"))], torch.ones(1, 2).bool(), "m", "t")
     assert "1.7e+308" in str(row)
