@@ -130,7 +130,7 @@ def _read_file(path: Path) -> Rows:
         problem = row if isinstance(row, str) else _not_text(row)
         if problem:
             raise InputError(
-                f"{path.name!r} is not readable as {path.suffix}: row {number} is {problem}."
+                f"{path.name!r} cannot be read as {path.suffix}: row {number} is {problem}."
             )
         assert isinstance(row, dict)
         rows.append(row)

@@ -182,7 +182,7 @@ def test_methods_survive_json() -> None:
         and again[:3] == methods[:3]
     )
     assert methods_to_json(None) == [] and methods_from_json([]) is None
-    with pytest.raises(StoreError, match="no method"):
+    with pytest.raises(StoreError, match="not a method"):
         methods_from_json([7])
 
 
@@ -194,7 +194,7 @@ def test_methods_survive_json() -> None:
         ({"base_model": None}, "names no base model"),
         ({"revision": "main"}, "does not pin"),
         ({"kind": "x"}, "names no base model"),
-        ({"methods": [{"name": "alti"}]}, "no method"),
+        ({"methods": [{"name": "alti"}]}, "not a method"),
     ],
 )
 def test_hostile_pointers(tmp_path: Path, change: dict[str, object], message: str) -> None:

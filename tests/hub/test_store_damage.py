@@ -108,7 +108,7 @@ def test_missing_files(folder: Path, name: str) -> None:
         (lambda r: r[0]["at"][0].__setitem__(2, 1 << 40), "do not fit its shape"),
         (
             lambda r: r[0].update(n=1 << 19, at=[[0, 0, 2 * (1 << 38) * 4, 0]] * 2),
-            "past the end|no sensible number",
+            "past the end|not a sensible number",
         ),
         (
             lambda r: [
@@ -119,8 +119,8 @@ def test_missing_files(folder: Path, name: str) -> None:
         (lambda r: r[0]["at"][0].__setitem__(0, 7), "shard 7, which does not exist"),
         (lambda r: r[0].update(n=5), "do not fit its shape"),
         (lambda r: r[0].update(n=0), "makes no sense"),
-        (lambda r: r[0].update(n=True), "no sensible number"),
-        (lambda r: r[0]["at"][0].__setitem__(1, -8), "no sensible number"),
+        (lambda r: r[0].update(n=True), "not a sensible number"),
+        (lambda r: r[0]["at"][0].__setitem__(1, -8), "not a sensible number"),
         (lambda r: r[1].update(id="0a"), "twice"),
         (lambda r: r[1].update(id="1a"), "twice"),
         (lambda r: r[1].update(id="__metadata__"), "Not usable"),
