@@ -145,7 +145,7 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no rows"):
         read_data([])
     (tmp_path / "broken.jsonl").write_text("{")
-    with pytest.raises(InputError, match="not readable"):
+    with pytest.raises(InputError, match="cannot be read"):
         read_data(str(tmp_path / "broken.jsonl"))
 
 

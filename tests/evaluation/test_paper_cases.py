@@ -86,7 +86,7 @@ def test_alternative_attention_of_a_model_is_valid_and_unnoticed(box: Bench) -> 
     assert made.attention.sum(dim=-1) == pytest.approx(torch.ones(n, dtype=torch.float64))
     weights = record[-1].attention[0, 3].double()
     assert float((made.attention - weights).abs().sum(dim=-1).min()) > 1e-3
-    for wrong, said in (((9, 0), "no layer 9"), ((1, 99), "Head 99")):
+    for wrong, said in (((9, 0), "no layer 9"), ((1, 99), "no head 99")):
         with pytest.raises(InputError, match=said):
             alternative_attention(record, *wrong)
 
