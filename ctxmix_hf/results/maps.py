@@ -146,15 +146,21 @@ class ContextMixingMap(Result):
         row_shares: bool = True,
         receptive_field: bool = False,
         targets: Sequence[int] | None = None,
+        negative: str | None = None,
     ) -> Tensor:
         """`[B, L, T, T]` from the layer maps: `rollout`, `flow` or `none` (the layer maps themselves).
 
         `residual` mixes the identity in first (0.5 is Abnar & Zuidema's). `receptive_field=True`
         divides column j by the number of tokens that can see it and renormalises rows, which Abnar
-        & Zuidema ask for on causal models.
+        & Zuidema ask for on causal models. `negative` says what a flow does with negative entries, which it
+        refuses otherwise: `"clamp"` or `"absolute"`.
         """
         if aggregation not in AGGREGATIONS:
             raise OptionError.among("aggregation", aggregation, AGGREGATIONS)
+        if negative is not None and aggregation != "flow":
+            raise OptionError(
+                f"negative={negative!r} is for aggregation='flow'; {aggregation} keeps every sign."
+            )
         if self.layers is None:
             if aggregation == "none" and self.given_input is not None:
                 return self.given_input
@@ -168,7 +174,7 @@ class ContextMixingMap(Result):
         if aggregation == "rollout":
             return rollout(to_shares(maps) if self.meta.get("rolls_out_shares") else maps)
         return (
-            flow(maps, self.mask, row_shares=row_shares, targets=targets)
+            flow(maps, self.mask, row_shares=row_shares, targets=targets, negative=negative)
             if aggregation == "flow"
             else maps
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
+from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.geometry import norm_weights
 from ctxmix_hf.evaluation.metrics import mean_of, pearson, rank_correlation
@@ -245,7 +245,8 @@ def _mean_over_layers(ours: Ours, label: str) -> float:
             lambda ours: above(0.0, _mean_over_layers(ours, "LN1, LN2")),
         ),
     ),
-    "n counts the weights of a norm; intervals are over outlier dimensions.",
+    "n counts the weights of a norm; intervals are over outlier dimensions. A layer with fewer than three of them has "
+    "no correlation and is left out.",
 )
 def figure_5(desk: Desk) -> Found:
     layers = norm_weights(desk.context("sst2", 1))
@@ -254,9 +255,12 @@ def figure_5(desk: Desk) -> Found:
         pairs = list(zip(made.first[made.dimensions], made.second[made.dimensions], strict=True))
         name = layer_name("LN1, LN2", i)
         if len(pairs) < 3:
-            rows.append(ItemRow(name, np.nan, np.nan, np.nan))
             continue
         rows.append(
             resampled(name, pairs, lambda some: pearson([p[0] for p in some], [p[1] for p in some]))
+        )
+    if not rows:
+        raise InputError(
+            "No layer of this model has three outlying dimensions, so there is no correlation."
         )
     return Found(rows, len(layers[0].first))

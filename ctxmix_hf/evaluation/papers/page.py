@@ -68,6 +68,7 @@ def section(entry: Entry) -> str:
     """One model's rows of an item, and what they say."""
     lines = [
         f"`{entry['model']}` on {entry['data']}, n = {entry['n']}.\n",
+        *([f"Maps were learned in {entry['fitting']}.\n"] if "fitting" in entry else []),
         _table(entry["rows"]),
         "",
     ]
