@@ -80,6 +80,24 @@ def test_layerwise_deeplift_is_gradient_times_change(box: Bench) -> None:
         torch.testing.assert_close(by_length, other)
 
 
+# ---- Brunner et al. 2020, section 5 ---------------------------------------------------------------------------------
+def test_hidden_tokens_exact_first_then_with_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": "Keys fit.", "pair": "Yes."}, {"text": "It is.", "pair": "No."}]
+    desk = Desk(data={"mrpc": rows}, progress=False)
+    monkeypatch.setattr(brunner, "EXACT", 1)
+    name, found = brunner._mixing(desk)
+    context = desk.context("mrpc", brunner.HTA)
+    probes = mixing.statistics(context)
+    exact = mixing.statistics(replace(context, methods=["hta"]))
+    first = np.array(found[0][name]["own"])
+    assert first == pytest.approx(np.array(exact[0]["hta"]["own"]), abs=1e-5)
+    assert first != pytest.approx(np.array(probes[0][name]["own"]), abs=1e-3)
+    assert found[1] == probes[1]
+    gap = np.abs(np.subtract(exact[0]["hta"]["own"], probes[0][name]["own"])).mean(axis=1)
+    made = brunner.sketch_errors(desk)
+    assert [r.ours for r in made] == pytest.approx(gap.tolist(), abs=1e-5) and 0 < gap.max() < 0.2
+
+
 # ---- Brunner et al. 2020, section 3.3 -------------------------------------------------------------------------------
 def test_alternative_attention_by_hand() -> None:
     """Three tokens with values 0, 1, 2: only (1, -2, 1) changes neither the sum nor the output."""

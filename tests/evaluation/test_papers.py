@@ -425,6 +425,11 @@ def test_agreement_is_computed_from_the_numbers() -> None:
     turned["rows"][2]["ours"] = -0.4
     said = " ".join(page.judged(turned))
     assert "does not agree" in said and "**Does not hold.**" in said
+    assert page.disagrees(turned) and not page.disagrees(entry())
+    assert "- Why: not known." in page.section(turned, {})
+    key = (turned["paper"], turned["item"])
+    assert "- Why: a reason." in page.section(turned, {key: "a reason."})
+    assert "Why" not in page.section(turned) and "Why" not in page.section(entry(), {})
     lost = entry(rows=turned["rows"][:1])
     assert "**Cannot be told here.**" in " ".join(page.judged(lost))
     assert "| ALTI | 0.50 | [0.40, 0.60] | 0.54 |" in page.section(entry())
@@ -444,13 +449,29 @@ def test_layers_stand_side_by_side() -> None:
     assert "| layer | 1 | 2 |" in made and "| *raw, paper* | 0.69 | 0.69 |" in made
 
 
-def test_the_committed_page_is_written_by_its_numbers() -> None:
+def script() -> Any:
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         import papers
     finally:
         sys.path.pop(0)
+    return papers
+
+
+def test_the_committed_page_is_written_by_its_numbers() -> None:
+    papers = script()
     assert papers.PAGE.read_text(encoding="utf-8") == papers.text(), "run python scripts/papers.py"
+
+
+def test_no_item_is_silently_absent() -> None:
+    """Every item has a committed entry or a line that says why not, and no line is out of date."""
+    papers = script()
+    held = json.loads(papers.RESULTS.read_text(encoding="utf-8"))
+    made = {(e["paper"], e["item"]) for e in held}
+    assert {(o.paper, o.number) for o in ITEMS.values()} == made | set(papers.ABSENT)
+    assert not made & set(papers.ABSENT)
+    assert set(papers.WHY) <= {(e["paper"], e["item"]) for e in held if page.disagrees(e)}
+    assert "- Why: not known." in papers.text()
 
 
 def test_the_committed_results_are_whole() -> None:
