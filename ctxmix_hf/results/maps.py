@@ -422,6 +422,10 @@ class ContextMixingMap(Result):
         """Layers by tokens for one target, as a matplotlib figure (extra `plot`)."""
         return self.view("plot_layers", target, **options)
 
+    def plot_views(self, target: Any = None, **options: Any) -> Any:
+        """The graph of all layers, and one target's rows within layers, by rollout and by flow (extra `plot`)."""
+        return self.view("plot_views", target, **options)
+
     def plot_grid(self, **options: Any) -> Any:
         """All layers side by side on one scale."""
         return self.view("plot_grid", **options)
