@@ -25,6 +25,7 @@ from benchmarks.serving import Page, commit, megabytes, serve  # noqa: E402
 RESULT = ROOT / "benchmarks" / "results" / "soak.json"
 FLAT = 0.02  # megabytes a call
 MODEL = "ctxmix/agreement"
+PICTURES = ("digit 0", "digit 1", "digit 2")
 
 
 def call(page: Page, number: int) -> None:
@@ -36,6 +37,10 @@ def call(page: Page, number: int) -> None:
         ("html", [MODEL, "alti", text, ""]),
         ("scores", [MODEL, text, "blank_out", ""]),
         ("csv", [MODEL, "norm_res", text, ""]),
+        ("ledger", [MODEL, text, "", "are", "is"]),
+        ("similarity", [MODEL, text, "A dog sleeps here.", ""]),
+        ("rank", [MODEL, text, ["A dog sleeps here.", "The boys are tired."]]),
+        ("image_map", [PICTURES[number % len(PICTURES)], "ctxmix/digits", "alti"]),
     ]
     name, data = kinds[number % len(kinds)]
     page.ask(name, data, visitor=f"127.0.0.{10 + number % 2}", session=f"session{number // 20}")

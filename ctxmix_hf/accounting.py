@@ -32,6 +32,7 @@ from ctxmix_hf.pooling import MODES, pooled_vector, read_pooling
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.text.batch import TextBatch, vocabulary_id
 from ctxmix_hf.text.inputs import batch_sizes, check_call, padding_mask
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.unwrapping import base_model
 
@@ -59,7 +60,7 @@ def ledger(
     biases: str = "lines",
     start: str = "input",
     checkpoint: bool = False,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
 ) -> Ledger:
     """Why this output? Signed contributions of the tokens and named lines that sum to the model's own number.
@@ -314,7 +315,7 @@ class _Reading:
     base: Any
     batch: TextBatch
     mask: Tensor | None
-    tokenizer: Any
+    tokenizer: Tokenizer
     class_index: Any
     foil: Any
     position: Any

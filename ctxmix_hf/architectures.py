@@ -45,5 +45,12 @@ def _table() -> tuple[Architecture, ...]:
 
 
 def supported_architectures(level: int | None = None) -> dict[str, Architecture]:
-    """Families by name; `level=2` for those whose decomposition is exact."""
+    """Families by name; `level=2` for those whose decomposition is exact.
+
+    Args:
+        level: At least this level; None: every family that was tried.
+
+    Returns:
+        Name to `Architecture`.
+    """
     return {row.name: row for row in _table() if level is None or row.level >= level}

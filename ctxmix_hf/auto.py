@@ -17,6 +17,7 @@ from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.modeling import CONFIG_KEY, instrument
 from ctxmix_hf.recipes import methods_from_json
 from ctxmix_hf.registry import VIEWS
+from ctxmix_hf.text.kinds import Tokenizer
 
 DTYPE = (
     "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
@@ -48,7 +49,7 @@ class _AutoContextMixing:
         name_or_path: Any,
         *args: Any,
         methods: Any = None,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
         **kwargs: Any,
     ) -> PreTrainedModel:
         """Load like the mirrored Auto class (revision, cache_dir, token, dtype, device_map, ... pass through).

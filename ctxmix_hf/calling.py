@@ -9,10 +9,13 @@ import torch
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.text.batch import TextBatch, read
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
-def read_batch(model: Any, given: Any, tokenizer: Any = None, processor: Any = None) -> TextBatch:
+def read_batch(
+    model: Any, given: Any, tokenizer: Tokenizer | None = None, processor: Any = None
+) -> TextBatch:
     """What `explain` takes, as an instrumented model is called with it; the tokenizer is looked for
     beside the weights where it is not given.
     """

@@ -9,7 +9,14 @@ from ctxmix_hf.recipes import MethodInfo, method_infos
 
 
 def list_methods(kind: str | None = None) -> list[MethodInfo]:
-    """Every method with kind ("layer", "input", "attribution"), paper, equation and cost; only one kind if asked."""
+    """Every method with kind ("layer", "input", "attribution"), paper, equation and cost; only one kind if asked.
+
+    Args:
+        kind: `"layer"`, `"input"` or `"attribution"`; None: all.
+
+    Returns:
+        One `MethodInfo` per method, in the order of the README's table.
+    """
     infos = method_infos()
     for name in ATTRIBUTIONS:
         cls = ATTRIBUTIONS.get(name)

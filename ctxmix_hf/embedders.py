@@ -34,6 +34,7 @@ from ctxmix_hf.instrumentation.session import Instrumentation, LayerStack, instr
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.pooling import MODES, Pooling, pooled_vector, read_pooling, short_mode
 from ctxmix_hf.text.batch import encode, encode_one
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.targets import class_token
 from ctxmix_hf.text.tokens import Tokens, read_encoding, read_tokens
 from ctxmix_hf.unwrapping import base_model
@@ -64,7 +65,7 @@ _stacks: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
-def instrumented(model: Any, tokenizer: Any = None) -> Iterator[PreTrainedModel]:
+def instrumented(model: Any, tokenizer: Tokenizer | None = None) -> Iterator[PreTrainedModel]:
     """The transformers model inside, instrumented for the block; it is left as it was found."""
     base = base_model(model)
     holder = model if instrumentation_of(model) is not None else base
@@ -114,7 +115,7 @@ class Embedder:
 
     holder: Any
     encoder: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
     kind: str  # "dense", "sparse", "multi", "plain"
     score: str = "cosine"  # or "dot", "euclidean"
     pooling: str = ""  # in words
@@ -129,7 +130,7 @@ class Embedder:
         cls,
         model: Any,
         pooling: str | None = None,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
         truncate_dim: int | None = None,
         normalise: bool = False,
     ) -> Embedder:
@@ -169,7 +170,7 @@ class Embedder:
         cls,
         model: Any,
         pooling: str | None,
-        tokenizer: Any,
+        tokenizer: Tokenizer | None,
         truncate_dim: int | None,
         normalise: bool,
     ) -> Embedder:

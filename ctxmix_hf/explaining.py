@@ -40,6 +40,7 @@ from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.text.batch import TextBatch, vocabulary_id
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.segments import Segments, check_segments
 from ctxmix_hf.text.targets import Target
 from ctxmix_hf.text.tokens import MASKS, Tokens
@@ -59,29 +60,42 @@ def explain(
     layers: bool = False,
     segments: Segments | None = None,
     top_k: int | None = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     **options: Any,
 ) -> Any:
     """The map of a text (or of each of several): `explain(model, "The keys ...", "alti")`.
 
-    `text` is also a pair of texts, a dict of tensors (what a tokenizer or processor returns), token
-    ids, or for models that read them an image, a waveform, or the path of one. Returns one
-    `ContextMixingMap` for one method, a dict of them for a list. It knows words and the original
-    text where it saw the text.
+    Args:
+        model: A loaded model; one without instrumentation is instrumented.
+        text: A text, a pair, a list of them, a dict of tensors (what a tokenizer or processor returns), token ids,
+            or for models that read them an image, a waveform, or the path of one.
+        method: A name of `list_methods()`, a method with options (`cm.method(...)`), or a list of these.
+        target: Ask for one row alone (a token, a word, `"[CLS]"`, `"mean_pool"`, `"embedding"`, or a list of these to
+            average): the `Attribution` that the map's `attribution(target)` would be, without making the
+            map, which long texts cannot afford.
+        targets: The same for several, one row each (`TargetRows`, `[B, N, T]`).
+        layers: With `target`, a row for every layer; with `targets`, `rows.layers` `[B, L, N, T]` too.
+        segments: `"sentences"`, `"paragraphs"`, or a list of the positions of each: the map of these, `[L, N, N]`,
+            that of the tokens with sources summed and targets averaged (`map.segments(...)`), which is
+            never made.
+        top_k: Keep of every row, in every layer, the k largest sources and what the rest has together
+            (`SparseMap`).
+        tokenizer: Found beside the weights where it is not given.
+        processor: The same for images and sound.
+        options: Of the model call: `max_memory`, `cache`, or an argument of the model's own forward.
 
-    `target` (a token, a word, `"[CLS]"`, `"mean_pool"`, `"embedding"`, or a list of these to
-    average) asks for one row alone: the `Attribution` that the map's `attribution(target)` would
-    be, without making the map, which long texts cannot afford; with `layers=True` a list of them,
-    one per layer. `targets=[...]` gives one row each (`TargetRows`, `[B, N, T]`).
+    Returns:
+        One `ContextMixingMap` for one method, a dict of them for a list; with `target`, `targets` or `top_k` what
+        stands there. It knows words and the original text where it saw the text.
 
-    `segments` (`"sentences"`, `"paragraphs"`, or a list of the positions of each) makes the map of
-    these units, `[L, N, N]`: that of the tokens with sources summed and targets averaged
-    (`map.segments(...)`), which is never made. `top_k` keeps of every row, in every layer, the k
-    largest sources and what the rest has together (`SparseMap`).
+    Raises:
+        InputError: The text or the target cannot be read.
+        UnsupportedMethodError: The model or the record does not have what the method needs.
 
-    `options` go to the model call: `max_memory`, `cache`, or an
-    argument of the model's own forward.
+    Example:
+        >>> m = cm.explain(model, "The keys to the cabinet [MASK] here.", "alti")
+        >>> print(m.words().attribution("[MASK]"))
     """
     rows = _Rows.of(target, targets, layers, segments, top_k)
     if kind_of(model) is not None:
@@ -157,7 +171,7 @@ def _explained(
     model: Any,
     text: Any,
     method: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     processor: Any,
     options: dict[str, Any],
     pooling: Pooling | None,
@@ -246,7 +260,7 @@ def attribute(
     foil: Any = None,
     position: Any = None,
     layer: int = 0,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     mask_token_id: int | None = None,
     unk_token_id: int | None = None,
@@ -255,15 +269,34 @@ def attribute(
 ) -> Attribution:
     """Scores per token for a class or a word: `attribute(model, inputs, "integrated_gradients").scores` is `[B, T]`.
 
-    `inputs` are what `explain` takes. `class_index` is a class, its label, or for language models a
-    word of the vocabulary or its id (None: predicted); with `foil` the two are set against each
-    other. `of` is `"prob"` or `"logit"`; None is the probability where the head gives one (softmax,
-    or sigmoid for several labels at once) and the number itself where it does not (one output:
-    regression, rerankers). `position` chooses the token of a per-token head, counting real tokens
-    from either end (None: the masked word, or what follows the last token of a causal model).
-    `layer` takes gradients with respect to e^layer: 0 the embedding output, 1 to L the layers'
-    outputs, -1 the last. `options` are the method's (`steps`, `baseline`, `replace_with`, ...). The
-    result's `target` says what was explained.
+    Args:
+        model: A loaded model; one without instrumentation is instrumented.
+        inputs: What `explain` takes.
+        method: A name of `list_methods("attribution")`, or such a method with its options.
+        class_index: A class, its label, or for language models a word of the vocabulary or its id; None: predicted.
+        of: `"prob"` or `"logit"`; None is the probability where the head gives one (softmax, or sigmoid for
+            several labels at once) and the number itself where it does not (one output: regression, rerankers).
+        foil: A class or word that is set against `class_index`.
+        position: The token of a per-token head, counting real tokens from either end; None: the masked word,
+            or what follows the last token of a causal model.
+        layer: Gradients are taken with respect to e^layer: 0 the embedding output, 1 to L the layers' outputs,
+            -1 the last.
+        tokenizer: Found beside the weights where it is not given.
+        processor: The same for images and sound.
+        mask_token_id: The masked token, where the tokenizer is not known.
+        unk_token_id: What blank-out puts in a token's place, where the tokenizer is not known.
+        max_memory: What temporary tensors may take, as `"500MB"`.
+        options: The method's (`steps`, `baseline`, `replace_with`, ...).
+
+    Returns:
+        Scores `[B, T]` with their tokens; the result's `target` says what was explained.
+
+    Raises:
+        InputError: The inputs, the class or the position cannot be read.
+        UnsupportedMethodError: The model has nothing of what is asked.
+
+    Example:
+        >>> cm.attribute(model, "The keys [MASK] here.", "blank_out", class_index="are", foil="is")
     """
     made = _make(method, options)
     if made.only_logit:
@@ -403,7 +436,7 @@ class _Classes:
 
     config: Any
     count: int
-    tokenizer: Any
+    tokenizer: Tokenizer
 
     @property
     def labels(self) -> dict[int, str]:

@@ -17,6 +17,7 @@ from ctxmix_hf.explaining import attribute, explain
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.text.batch import reads
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 from ctxmix_hf.viz.signals import patch_grid
 
@@ -88,7 +89,7 @@ def to_quantus(
     method: Any = DEFAULT_METHOD,
     class_index: Any = None,
     *,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def to_quantus(
         class_index: One class, or one per input (None: what the model predicts).
         tokenizer: Of the texts, where it is not found beside the weights.
         processor: Of the images, likewise.
-        **options: The method's (`steps=20`, `target="mean_pool"`).
+        options: The method's (`steps=20`, `target="mean_pool"`).
 
     Returns:
         `model`, `x_batch` (token ids `[B, 1, T]` or pixels `[B, C, H, W]`), `y_batch` `[B]`, `a_batch` (`[B, 1, T]` or

@@ -16,6 +16,7 @@ from ctxmix_hf.explaining import _Classes, _logits, _one_record, _place, _warn_o
 from ctxmix_hf.heads import Link, link_of
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import require_instrumentation
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.unwrapping import base_model
 
@@ -76,7 +77,7 @@ def logit_lens(
     position: Any = None,
     *,
     top: int = 5,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
 ) -> LogitLens:
     """What each layer's hidden state says when the model's own head reads it (nostalgebraist 2020, "the logit lens").

@@ -7,10 +7,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     LocalEntryNotFoundError,
@@ -27,6 +29,7 @@ from ctxmix_hf.heads import LM_HEADS, head_of
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import MODES, model_files, read_pooling
 from ctxmix_hf.text.batch import load_processor, reads
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
@@ -61,10 +64,14 @@ def load(
     path = model_path(name)
     keywords: dict[str, Any] = {"revision": revision} if revision else {}
     keywords["trust_remote_code"] = trust_remote_code  # left out, transformers asks at the terminal
+    if _only_cached(path):
+        keywords["local_files_only"] = True
     config = dict(keywords)
     if dtype:
         keywords[DTYPE] = getattr(torch, dtype)
     with in_words(name, **config):
+        if "local_files_only" in config:  # transformers asks for adapters even so
+            snapshot_download(path, revision=revision, local_files_only=True)
         model = _loader(path, config, lm_head).from_pretrained(name, **keywords).to(device).eval()
         if not tokenizer:
             return model, None
@@ -73,6 +80,21 @@ def load(
         read = transformers.AutoTokenizer.from_pretrained(path, **config)
         require_instrumentation(model).tokenizer = read
         return model, read
+
+
+def _only_cached(path: Any) -> bool:
+    """Whether the Hub would have to be asked for a model but does not answer: its client then asks
+    six times for every file, which takes minutes.
+    """
+    if Path(str(path)).exists():
+        return False
+    try:
+        get_hf_file_metadata(hf_hub_url(str(path), "config.json"))
+    except ValueError:  # no name of a repository: not the network's fault
+        return False
+    except Exception as error:  # of requests, httpx or its successor, by the version of the client
+        return getattr(error, "response", None) is None
+    return False
 
 
 @contextmanager
@@ -177,10 +199,11 @@ def load_embedder(
             stacklevel=2,
         )
         name, pooling = AGREEMENT.name, pooling or "mean"
-    kind = None if pooling is not None else _sentence_kind(model_path(name))
+    cached = _only_cached(model_path(name))
+    kind = None if pooling is not None else _sentence_kind(model_path(name), cached)
     if kind is not None and importlib.util.find_spec("sentence_transformers") is None:
         missing = MissingDependencyError.of("sentence-transformers", "embeddings")
-        found = read_pooling(str(model_path(name)), local=False)
+        found = read_pooling(str(model_path(name)), local=cached)
         if (
             kind != "SentenceTransformer"
             or found is None
@@ -208,19 +231,21 @@ def load_embedder(
     import sentence_transformers
 
     keywords: dict[str, Any] = {"model_kwargs": {DTYPE: getattr(torch, dtype)}} if dtype else {}
-    with in_words(name, revision=revision, trust_remote_code=trust_remote_code):
+    only = {"local_files_only": True} if cached else {}
+    with in_words(name, revision=revision, trust_remote_code=trust_remote_code, **only):
         return getattr(sentence_transformers, kind)(
             str(model_path(name)),
             revision=revision,
             device=device,
             trust_remote_code=trust_remote_code,
+            **only,
             **keywords,
         ), {}
 
 
-def _sentence_kind(path: str) -> str | None:
+def _sentence_kind(path: str, cached: bool) -> str | None:
     """The class of sentence-transformers that left these files; None for a model that is none of theirs."""
-    read = model_files(path, local=False)
+    read = model_files(path, local=cached)
     named = (read("config_sentence_transformers.json") or {}).get("model_type")
     if named in KINDS:
         return str(named)
@@ -251,7 +276,7 @@ def named_reader(model: Any, reader: Any) -> dict[str, Any]:
     return {"tokenizer" if reads(model) == "text" else "processor": reader}
 
 
-def example_of(model: str, tokenizer: Any) -> str:
+def example_of(model: str, tokenizer: Tokenizer) -> str:
     """A good sentence for a model: with a mask where it has one."""
     mask = getattr(tokenizer, "mask_token", None)
     if model == SENTIMENT.name:

@@ -34,6 +34,7 @@ from ctxmix_hf.recipes import (
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import VIEWS
 from ctxmix_hf.sparse import LayerTops, sparse
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model, unwrapped
 
 CHECKED_FROM = 1024  # tokens: shorter maps fit anywhere
@@ -77,10 +78,12 @@ class RecordMaps:
 
     methods: Any
     options: dict[str, Any]
+    # its methods read some rows of attention only, so that none of it is kept
+    defers: bool = False
 
     streams = False
-    defers = False
     reads_value_bias = True
+    reads_blocks = True
 
     def add(self, layer: LayerRecord) -> None:
         raise RecordError("These maps need the whole record: no layer can be added by itself.")
@@ -111,7 +114,10 @@ class MapsOfCall:
         self, methods: Any, options: dict[str, Any], whole: bool = False
     ) -> LayerMaps | LayerRows | LayerTops | RecordMaps:
         recipes, wanted = resolve(methods), Wanted.asked(options)
-        from_record = RecordMaps(methods, options)
+        few = all(r.method.defers and not r.method.by_rows for r in recipes.values())
+        from_record = RecordMaps(
+            methods, options, few and not whole and options.get("cache") is None
+        )
         if (
             whole
             or options.get("cache") is not None
@@ -147,7 +153,9 @@ class MapsOfCall:
             rows, LayerTops
         ):  # a layer's map, its product with those below, and both in work
             each, shape, kept = each // depth, f"[{tokens}, {tokens}]", 4 * len(recipes)
-        if isinstance(rows, RecordMaps):  # the whole record, attention of every head among it
+        if (
+            isinstance(rows, RecordMaps) and not rows.defers
+        ):  # the whole record, attention of every head among it
             kept += int(getattr(config, "num_attention_heads", 1))
         free = available()
         if free is None or each * kept <= free:
@@ -169,7 +177,7 @@ class MapsOfCall:
 @keeps_modes
 def instrument(
     model: Model,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     methods: Any = None,
     *,
     layers: Iterable[str | nn.Module] | None = None,
@@ -229,7 +237,14 @@ def instrument(
 
 
 def uninstrument(model: Model) -> Model:
-    """Take everything `instrument` added away again."""
+    """Take everything `instrument` added away again.
+
+    Args:
+        model: What `instrument` returned. A model that is not instrumented is left as it is.
+
+    Returns:
+        The same object.
+    """
     base_model(model)
     owner = instrumentation_of(unwrapped(model))
     if owner is not None:

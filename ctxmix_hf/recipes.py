@@ -150,6 +150,17 @@ Spec = str | AbstractMethod | Recipe
 def method(name: str, **options: Any) -> Recipe:
     """A method, recipe or `"<layer method>+rollout|flow"` by name, with options:
     `method("value_zeroing", distance="euclidean")`.
+
+    Args:
+        name: A name of `list_methods()`, or a layer method's with `+rollout` or `+flow`.
+        options: The method's own; `list_methods()` lists them.
+
+    Returns:
+        What `explain`, `output_context_mixing=` and `MapStore` take in place of a name.
+
+    Raises:
+        UnknownNameError: There is no such method; the message names the nearest one.
+        OptionError: The method has no such option, or its value makes no sense.
     """
     base, _, aggregation = (part.strip() for part in name.partition("+"))
     if base in RECIPES and not aggregation:
@@ -227,11 +238,13 @@ class LayerMaps:
         self.heads: dict[str, list[Tensor]] = {key: [] for key in recipes}
         self.notes: dict[str, dict[str, list[Tensor]]] = {key: {} for key in recipes}
         self.reads_value_bias = any(recipe.method.reads_value_bias for recipe in recipes.values())
+        self.reads_blocks = reads_blocks(recipes)
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:
         layer.workspace.methods = tuple(recipe.method for recipe in self.recipes.values())
-        if layer.deferred is not None:
+        by_rows = all(recipe.method.by_rows for recipe in self.recipes.values())
+        if layer.deferred is not None and by_rows:
             made, notes = whole_from_rows(layer, self.recipes, self.budget)
             for key, recipe in self.recipes.items():
                 self.maps[key].append(made[recipe.method])
@@ -281,6 +294,11 @@ class LayerMaps:
                 notes,
             )
         return made
+
+
+def reads_blocks(recipes: dict[str, Recipe]) -> bool:
+    """Does any of them read more of a layer than its attention product?"""
+    return any(recipe.method.about.needs == "block" for recipe in recipes.values())
 
 
 def check_not_refused(record: ModelRecord, recipe: Recipe) -> None:
@@ -487,6 +505,7 @@ class LayerRows:
         self.recipes, self.budget, self.wanted = recipes, budget, wanted
         self.layers: list[LayerRecord | dict[str, Tensor] | None] = []
         self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
+        self.reads_blocks = reads_blocks(recipes)
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:

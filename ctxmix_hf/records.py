@@ -171,6 +171,7 @@ class LayerRecord:
             workspace=self.workspace.empty(),
             attention_inputs=None,
             value_map=None,
+            values=_alone(self.values),
         )
         if needs == "block" and totals:
             return kept
@@ -251,6 +252,12 @@ class LayerRecord:
             "workspace": Workspace(),
             "level2": _without_functions(self.level2),
         }
+
+
+def _alone(values: Tensor) -> Tensor:
+    """Values that were cut from queries and keys, without them."""
+    held = values.untyped_storage().nbytes()
+    return values.clone() if held > values.numel() * values.element_size() else values
 
 
 def _without_functions(block: Block | None) -> Block | None:

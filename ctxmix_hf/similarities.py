@@ -47,6 +47,7 @@ from ctxmix_hf.results.matches import (
     Similarity,
 )
 from ctxmix_hf.text.batch import encode, read_images
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.targets import class_token
 from ctxmix_hf.text.tokens import read_encoding
 from ctxmix_hf.unwrapping import base_model
@@ -62,7 +63,7 @@ def similarity(
     method: Any = None,
     *,
     pooling: str | None = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     processor: Any = None,
     prompt: Any = None,
     prompt_name: Any = None,
@@ -142,7 +143,12 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def _text_and_image(
-    model: Any, text: Any, image: Any, tokenizer: Any, processor: Any, top_k: int | None
+    model: Any,
+    text: Any,
+    image: Any,
+    tokenizer: Tokenizer | None,
+    processor: Any,
+    top_k: int | None,
 ) -> Similarity:
     """Words x patches of a model with two towers: each tower's vector is shared out over its own tokens."""
     if not isinstance(text, str) or (isinstance(image, str) and not Path(image).is_file()):
@@ -349,7 +355,12 @@ def _matched(embedder: Embedder, a: Text, b: Text) -> Any:
 # ---- shares by a map
 # --------------------------------------------------------------------------------------------------
 def _by_map(
-    model: Any, text_a: str, text_b: str, method: Any, pooling: str | None, tokenizer: Any
+    model: Any,
+    text_a: str,
+    text_b: str,
+    method: Any,
+    pooling: str | None,
+    tokenizer: Tokenizer | None,
 ) -> Similarity:
     """Each token's share of the cosine, traced to its sources by the method's input map."""
     mode, known = pooling_of(base_model(model), pooling)
@@ -419,7 +430,7 @@ def rank(
     documents: Sequence[str],
     *,
     pooling: str | None = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     top_k: int | None = None,
 ) -> Ranking:
     """Why did this document rank first? Documents scored by the model itself, each with its account.

@@ -24,6 +24,7 @@ from ctxmix_hf.recipes import (
     Wanted,
     check_not_refused,
     outline_of,
+    reads_blocks,
     whole_from_rows,
 )
 from ctxmix_hf.records import LayerRecord, ModelRecord
@@ -45,10 +46,11 @@ class Tops(NamedTuple):
         return self.values.new_zeros(shape).scatter(-1, self.sources, self.values)
 
 
-def tops_of(maps: Tensor, k: int) -> Tops:
-    """Of `[B, L, T, T]`. Sources are chosen by size, so a negative part counts as its amount."""
+def tops_of(maps: Tensor, k: int, mask: Tensor) -> Tops:
+    """Of `[B, L, T, T]`. Sources are chosen by size, so a negative part counts as its amount; padding comes last."""
     k = min(k, maps.shape[-1])
-    sources = maps.abs().topk(k, dim=-1).indices
+    sizes = maps.abs().masked_fill_(~mask[:, None, None], -1)
+    sources = sizes.topk(k, dim=-1).indices
     values = maps.gather(-1, sources)
     return Tops(sources, values, maps.sum(dim=-1) - values.sum(dim=-1))
 
@@ -116,11 +118,11 @@ class SparseMap(Outlined):
 
 def sparse(made: ContextMixingMap, k: int) -> SparseMap:
     """The largest entries of a map that is there."""
-    layers = None if made.layers is None else tops_of(made.layers, k)
+    layers = None if made.layers is None else tops_of(made.layers, k, made.mask)
     batch, size = made.mask.shape
     empty = torch.empty(batch, made.depth, size, size, device="meta")
     outline = replace(made, layers=empty, heads=None, given_input=None)
-    return SparseMap(tops_of(made.input, k), layers, outline)
+    return SparseMap(tops_of(made.input, k, made.mask), layers, outline)
 
 
 class LayerTops:
@@ -136,6 +138,7 @@ class LayerTops:
         self.within: dict[str, list[Tops]] = {key: [] for key in recipes}
         self.rolled: dict[str, list[Tops]] = {key: [] for key in recipes}
         self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
+        self.reads_blocks = reads_blocks(recipes)
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:
@@ -150,18 +153,18 @@ class LayerTops:
             if own is None:
                 own = layer_map_of(layer, method, self.budget)
             shares = to_shares(own) if method.rolls_out_shares else own
-            self.within[key].append(tops_of(own[:, None], self.k))
-            self.rolled[key].append(self._roll(key, shares))
+            self.within[key].append(tops_of(own[:, None], self.k, layer.mask))
+            self.rolled[key].append(self._roll(key, shares, layer.mask))
         layer.release()
 
-    def _roll(self, key: str, own: Tensor) -> Tops:
+    def _roll(self, key: str, own: Tensor, mask: Tensor) -> Tops:
         """The next product; unnormalised maps grow with depth, so what is carried on is kept in range."""
         before = self.carried.get(key)
         if before is not None and before.shape != own.shape:  # another tower: `finish` says so
             before = None
             del self.scales[key]
         product = own if before is None else own @ before
-        tops = tops_of(product[:, None], self.k)
+        tops = tops_of(product[:, None], self.k, mask)
         scale = self.scales.get(key, torch.zeros(len(own), dtype=torch.float64, device=own.device))
         if bool((scale > 0).any()):
             larger = lambda t: (t.double() * scale.exp().view(-1, *(1,) * (t.dim() - 1))).to(

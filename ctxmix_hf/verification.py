@@ -22,6 +22,7 @@ from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
 from ctxmix_hf.text.columns import aligned
+from ctxmix_hf.text.kinds import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,20 @@ def _number(value: float | None) -> str:
 
 
 @keeps_modes
-def verify(model: Any, batch: Any, tokenizer: Any = None) -> Verification:
-    """Record `batch` (whatever `explain` takes) and check every layer and method. The model is left as it was."""
+def verify(model: Any, batch: Any, tokenizer: Tokenizer | None = None) -> Verification:
+    """Record `batch` (whatever `explain` takes) and check every layer and method. The model is left as it was.
+
+    Args:
+        model: Any transformers model; one without instrumentation is instrumented for this call only.
+        batch: What `explain` takes.
+        tokenizer: Found beside the weights where it is not given.
+
+    Returns:
+        What is exact and what is not, layer by layer and method by method; `print` it.
+
+    Example:
+        >>> print(cm.verify(model, "The keys to the cabinet are here."))
+    """
     was_plain = instrumentation_of(model) is None
     if was_plain:
         instrument(model, tokenizer)

@@ -37,6 +37,32 @@ def opening(model) -> str:
     )
 
 
+def page(model) -> str:
+    """What the page's picture shows, in words: its alt text."""
+    row = cm.explain(model, OPENING, "alti").words().attribution("[MASK]")
+    words, scores = row.tokens[0].shown(), row.scores[0].tolist()
+    (one, most), (two, next_) = sorted(
+        ((word, share) for word, share in zip(words, scores, strict=True) if word != "[MASK]"),
+        key=lambda item: -item[1],
+    )[:2]
+    return (
+        f"The page: [MASK] took {100 * most:.0f} % from {one}, {most / next_:.1f} times as much as from {two}, "
+        "over the sentence in colour and its map"
+    )
+
+
+def account(model) -> str:
+    """What the ledger's picture shows, in words: its alt text."""
+    made = cm.ledger(model, SENTENCE, class_index="are", foil="is").words()
+    words, scores = made.tokens[0].shown(), made.scores[0].tolist()
+    said = ", ".join(f"{word} {scores[words.index(word)]:+.2f}" for word in ("keys", "cabinet"))
+    rest = sum(scores) - sum(scores[words.index(word)] for word in ("keys", "cabinet"))
+    return (
+        f'The account of "are" against "is": {said}, the other tokens {rest:+.2f} and biases '
+        f"{float(made.bias[0]):+.2f} make {float(made.value[0]):+.2f}"
+    )
+
+
 def first_map(model) -> None:
     """The opening sentence under ALTI and attention rollout, each as `m.plot` draws it."""
     made = []
@@ -95,6 +121,7 @@ def ledger(model) -> None:
     """The account of "are" against "is", and beside it what a map says the masked token was made from."""
     made = cm.ledger(model, SENTENCE, class_index="are", foil="is")
     made.plot().savefig(IMAGES / "ledger.png", dpi=110)
+    print(f"ledger.png: {account(model)}\nspace.png: {page(model)}")
     names = ["attention_rollout", "globenc", "value_zeroing"]
     rows = {"ledger (signed)": made.words().attribution}
     rows |= {

@@ -137,7 +137,31 @@ def similarity() -> str:
     )
 
 
+def long() -> str:
+    held = json.loads((ROOT / "benchmarks" / "results" / "long.json").read_text())
+    lines = []
+    for shape, said in (("small", "8 layers, 384 wide"), ("base", "22 layers, 768 wide")):
+        if shape not in held:
+            continue
+        tokens = sorted(held[shape], key=int)
+        names = dict.fromkeys(name for t in tokens for name in held[shape][t])
+        lines += [f"| {said} | " + " | ".join(f"T = {int(t):,}" for t in tokens) + " |"]
+        lines += ["|---|" + "---|" * len(tokens)]
+        for name in names:
+            found = [held[shape][t].get(name) for t in tokens]
+            cells = [
+                "-"
+                if one is None
+                else f"{one['ratio']:.1f}x (+{one['gigabytes_above_plain']:.2f} GB)"
+                for one in found
+            ]
+            lines.append(f"| {name.replace('_', ' ')} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip("\n")
+
+
 TABLES = {
+    "long": long,
     "similarity": similarity,
     "methods": methods,
     "architectures": architectures,
@@ -160,5 +184,5 @@ def rewritten(text: str) -> str:
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(rewritten(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in (ROOT / "README.md", ROOT / "docs" / "long.md"):
+        page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")

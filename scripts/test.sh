@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything a fresh machine needs for the tests, then the tests. SLOW=1 adds the long ones,
-# Ray, the fuzzer, and the oldest transformers (CI); EXHAUSTIVE=1 also every check on every family.
+# Ray, the fuzzer, the oldest transformers and other people's packages (CI); EXHAUSTIVE=1 also every check on every family.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 slow="${SLOW:-${EXHAUSTIVE:-}}"
@@ -18,3 +18,4 @@ marks="not network"
 [ -n "$slow" ] || marks="$marks and not slow"
 bash scripts/unchanged.sh .venv/bin/python -m pytest -n 2 --dist loadgroup -m "$marks" "$@"
 [ -z "$slow" ] || bash scripts/unchanged.sh bash scripts/test_oldest.sh
+[ -z "$slow" ] || bash scripts/unchanged.sh bash scripts/test_interop.sh

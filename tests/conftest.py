@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,16 @@ import transformers
 torch.set_num_threads(1)
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where NOTHING_SKIPPED is set (scripts/test_interop.sh), a test that is skipped fails."""
+    report = yield
+    if report.skipped and os.environ.get("NOTHING_SKIPPED"):
+        report.outcome, report.longrepr = "failed", f"NOTHING_SKIPPED is set: {report.longrepr}"
+    return report
+
 
 SHARED = Path(__file__).parents[2] / "shared"
 

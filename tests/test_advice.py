@@ -586,6 +586,8 @@ ELSEWHERE = {
     "is not a list of segments": "test_long.py::test_wrong_segments_are_said",
     "needs the text and where": "test_long.py::test_segments_and_rows_exclude_each_other_and_need_a_text",
     "keeps one row and column per": "precompute/test_precompute.py::test_a_store_of_segments",
+    "keeps {}={}, the result of": "precompute/test_precompute.py::test_a_store_of_sparse_maps",
+    "keeps the places of sources": "precompute/test_precompute.py::test_what_a_store_of_rows_cannot_keep",
     "cannot be kept: a store has one": "precompute/test_precompute.py::test_a_store_of_segments",
     "no list of layers was found": "instrumentation/test_declared_layers.py::test_declared_layers_give_the_maps",
     "brings code of its own": "hub/test_remote_code.py::test_remote_code_runs_when_the_user_says_so",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -76,3 +77,34 @@ def test_the_range_of_mcp_is_that_of_gradio() -> None:
     assert ours.name == "mcp"
     bounds = lambda given: {(one.operator, Version(one.version)) for one in given}
     assert bounds(ours.specifier) == bounds(wanted)
+
+
+def test_an_extra_that_is_named_brings_the_package() -> None:
+    """Every "This needs X: pip install 'ctxmix-hf[Y]'" of the source, and what Y asks for."""
+    named = {
+        pair
+        for path in (ROOT / "ctxmix_hf").rglob("*.py")
+        for pair in re.findall(
+            r'MissingDependencyError\.of\("([\w-]+)", "(\w+)"\)', path.read_text(encoding="utf-8")
+        )
+    }
+    assert {extra for _, extra in named} >= {"data", "demo", "interop", "mcp", "notebook", "plot"}
+    for package, extra in sorted(named):
+        (asked,) = re.findall(rf"^{extra} = \[(.+)\]", EXTRAS, flags=re.MULTILINE)
+        assert re.search(rf'"{package}(\[\w+\])?[><=]', asked), (package, extra)
+
+
+@pytest.mark.parametrize("package", ["gradio", "matplotlib"])
+def test_a_command_without_its_extra_says_which(package: str, tmp_path: Path) -> None:
+    """As from a wheel that was installed bare: one sentence, no traceback."""
+    words = {
+        "gradio": ["demo"],
+        "matplotlib": ["explain", "She sang.", "--out", str(tmp_path / "map.png")],
+    }[package]
+    code = f"import sys; sys.modules[{package!r}] = None; from ctxmix_hf.cli import main; sys.exit(main({words!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    extra = {"gradio": "demo", "matplotlib": "plot"}[package]
+    said = (
+        f"ctxmix: This needs {package}, which is not installed: pip install 'ctxmix-hf[{extra}]'."
+    )
+    assert (done.returncode, done.stderr.strip().splitlines()) == (2, [said])

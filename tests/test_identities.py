@@ -133,34 +133,24 @@ def test_hta_agrees_with_finite_differences() -> None:
     assert torch.allclose(found, total.sqrt(), rtol=1e-6)
 
 
-def test_sketch_is_within_its_standard_error() -> None:
+@pytest.mark.parametrize(
+    ("name", "axis", "options"),
+    [("hta", "input", {"row_shares": False}), ("hta_x_input", "layers", {})],
+)
+def test_sketch_is_within_its_standard_error(name: str, axis: str, options: dict) -> None:
+    """Over six sentences: one alone is off by chance (its 36 pairs share the sketch's directions)."""
     model, _ = zoo.build("bert", dtype=torch.float64)
     cm.instrument(model)
+    asked = [method(name, **options), method(name, **options, sketch=64)]
+    ids = torch.randint(5, 90, (6, 6), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        maps = model(
-            input_ids=torch.randint(5, 90, (1, 6)),
-            output_context_mixing=[
-                method("hta", row_shares=False),
-                method("hta", row_shares=False, sketch=64),
-            ],
-        ).context_mixing
-    exact, sketched = (m for m in maps.values())
-    error = sketched.meta["notes"]["standard_error"]
-    outside = ((sketched.input - exact.input).abs() > 3 * error).double().mean()
-    assert outside < 0.05
-
-
-def test_sketched_layer_jacobian_reports_its_error() -> None:
-    model, _ = zoo.build("bert", dtype=torch.float64)
-    specs = [method("hta_x_input"), method("hta_x_input", sketch=64)]
-    with torch.no_grad():
-        maps = cm.instrument(model)(
-            input_ids=torch.randint(5, 90, (1, 6)), output_context_mixing=specs
-        ).context_mixing
-    exact, sketched = maps.values()
-    error = sketched.meta["notes"]["standard_error"]
-    assert error.shape == sketched.layers.shape
-    assert ((sketched.layers - exact.layers).abs() > 3 * error).double().mean() < 0.05
+        maps = model(input_ids=ids, output_context_mixing=asked).context_mixing
+    exact, sketched = (getattr(made, axis) for made in maps.values())
+    error = list(maps.values())[1].meta["notes"]["standard_error"]
+    assert error.shape == sketched.shape
+    off = (sketched - exact) / error
+    assert (off.abs() > 3).double().mean() < 0.03
+    assert 0.7 < off.square().mean().sqrt() < 1.3  # neither too small nor too large
 
 
 def test_integrated_gradients_are_complete(box) -> None:

@@ -1,6 +1,7 @@
 """Other people's objects, with the real packages: what goes out is what they draw, what comes in is understood.
 
-The packages are the extra `interop` (and bertviz, inseq); what is not installed is skipped by name.
+The packages are the extra `interop` (and bertviz, inseq); what is not installed is skipped by name. CI has them all, in
+a venv of their own (scripts/test_interop.sh), where nothing may be skipped.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
     BertConfig,
     BertModel,
@@ -27,8 +28,9 @@ from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.cli import main
 from ctxmix_hf.cli.commands import explain as explain_command
 from ctxmix_hf.errors import AlikeRowsWarning, InputError, OptionError
-from ctxmix_hf.instrumentation import requests
+from ctxmix_hf.instrumentation import recorder, requests
 from ctxmix_hf.instrumentation.fused import sdpa_probabilities
+from ctxmix_hf.methods import alti as alti_method
 from ctxmix_hf.recipes import TargetRows
 from ctxmix_hf.text.segments import paragraphs, segment_groups, sentences
 from ctxmix_hf.text.tokens import numbered
@@ -228,6 +230,105 @@ def test_a_token_of_the_last_layer_costs_one_block(deferring: Any, monkeypatch: 
         model(input_ids=batch()["input_ids"][:1], output_context_mixing=["alti"], targets=[5])
     assert sum(targets.start <= 5 < targets.stop for targets in made) == 1
     assert all(targets.start <= 5 < targets.stop or targets == slice(0, 1) for targets in made)
+
+
+@pytest.mark.parametrize("make", [modern, bert, gpt2])
+@pytest.mark.parametrize("factors", [(0.0,), (1.0,), (4.0,), (1e9,)])
+def test_alti_by_coordinates_is_the_plain_loop(
+    make: Any, factors: tuple[float, ...], deferring: Any, monkeypatch: Any
+) -> None:
+    """Parts are small and large by a threshold that only decides what is cheap: all large (0), some, all small."""
+    model, made = make(), []
+    deferring(64)
+    own = alti_method.Alti._by_coordinates
+    monkeypatch.setattr(alti_method, "THRESHOLDS", factors)
+    monkeypatch.setattr(
+        alti_method.Alti,
+        "_by_coordinates",
+        lambda self, *given: made.append(own(self, *given)) or made[-1],
+    )
+    monkeypatch.setattr(alti_method, "DENSE", 0.0)  # what it would save is never enough
+    plain = maps(model, ["alti"])["alti"].layers
+    assert made and all(one is None for one in made)
+    made.clear()
+    monkeypatch.setattr(alti_method, "DENSE", 1e9)
+    found = maps(model, ["alti"])["alti"].layers
+    assert made and all(one is not None for one in made)
+    assert (found - plain).abs().max() <= 1e-12
+    assert 0 < float(plain.max()) <= 1
+
+
+def test_alti_of_a_long_text_makes_no_vectors_of_pairs(deferring: Any) -> None:
+    """A product per head in place of the vectors of all pairs: counted, not timed."""
+    model = modern(torch.float32, layers=1)
+    ids = torch.randint(5, 90, (1, 1024))
+    deferring(128)
+
+    def operations(**asked: Any) -> int:
+        with FlopCounterMode(display=False) as flops, torch.no_grad():
+            model(input_ids=ids, **asked)
+        return flops.get_total_flops()
+
+    ask = lambda name: {"output_context_mixing": [name], "targets": ["mean_pool"]}
+    operations(**ask("alti"))  # the first call proves the layers
+    rollout = operations(**ask("attention_rollout"))
+    plain = operations(**ask(cm.method("alti", norm=2))) - rollout  # has the vectors of all pairs
+    assert operations(**ask("alti")) - rollout < 0.5 * plain
+
+
+@pytest.mark.parametrize("make", [modern, bert, gpt2])
+@pytest.mark.parametrize("options", [{}, {"distance": "euclidean"}, {"shortcut": False}])
+def test_rows_of_value_zeroing_are_those_of_the_map(
+    make: Any, options: dict[str, Any], deferring: Any
+) -> None:
+    """Also of more targets than heads, where another product is cheaper."""
+    model = make()
+    deferring(10**9)
+    whole = maps(model, [cm.method("value_zeroing", **options)])["value_zeroing"].layers
+    for threshold, targets in ((64, (5,)), (64, (0, 7, -1, 20, 21, 22)), (10**9, (5,))):
+        deferring(threshold)
+        asked = cm.method("value_zeroing", targets=targets, **options)
+        found = maps(model, [asked])["value_zeroing"].layers
+        rows = list(targets)
+        assert (found[:, :, rows] - whole[:, :, rows]).abs().max() <= 1e-9
+        others = [i for i in range(180) if i not in {t % 180 for t in targets}]
+        assert not found[:, :, others].any()
+
+
+def test_a_row_of_value_zeroing_costs_a_row(deferring: Any) -> None:
+    """No attention of all heads, and T pairs per layer instead of T^2: counted, not timed."""
+    tokens, model = 512, modern(torch.float32, layers=2)
+    ids = torch.randint(5, 90, (1, tokens))
+    deferring(128)
+    ask = lambda **o: model(input_ids=ids, output_context_mixing=[cm.method("value_zeroing", **o)])
+    ask(targets=(5,))
+    with FlopCounterMode(display=False) as plain, torch.no_grad():
+        model(input_ids=ids)
+    with FlopCounterMode(display=False) as flops, Largest() as guard, torch.no_grad():
+        ask(targets=(5,))
+    assert guard.elements < 0.75 * 4 * tokens * tokens
+    assert flops.get_total_flops() < 4 * plain.get_total_flops()
+    with pytest.raises(InputError, match=r"no token 600: the input has 512, 0 to 511"):
+        ask(targets=(600,))
+
+
+@pytest.mark.parametrize("tokens", [20, 180])
+def test_roles_are_not_looked_for_where_attention_is_enough(
+    tokens: int, deferring: Any, monkeypatch: Any
+) -> None:
+    """What an earlier call proved is not looked at again by a call that reads attention alone."""
+    model, seen = modern(), []
+    deferring(64)
+    ids = batch(tokens)["input_ids"][:1]
+    ask = lambda name: model(input_ids=ids, output_context_mixing=[name]).context_mixing[name]
+    first = ask("attention_rollout")  # proves the layers
+    own = recorder.build_block
+    monkeypatch.setattr(recorder, "build_block", lambda *a, **o: seen.append(1) or own(*a, **o))
+    assert torch.equal(ask("attention_rollout").input, first.input)
+    assert torch.equal(ask("effective_attention").layers, ask("effective_attention").layers)
+    assert not seen
+    ask("alti")
+    assert len(seen) == 4
 
 
 def added(allowed: torch.Tensor, low: float) -> torch.Tensor:

@@ -75,5 +75,6 @@ def test_the_notebooks_are_there() -> None:
         "why_are",
         "why_first",
         "lesson",
+        "long_document",
         SHARES,
     }

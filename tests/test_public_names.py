@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+
+import pytest
+import transformers
 
 import ctxmix_hf as cm
 
@@ -76,3 +82,35 @@ def test_list_methods_has_what_the_papers_have() -> None:
     assert {n for n, k in kinds.items() if k == "input"} >= whole
     assert {n for n, k in kinds.items() if k == "attribution"} >= scores
     assert all(info.paper and info.equation and info.cost for info in cm.list_methods())
+
+
+def public_callables() -> list[tuple[str, Callable[..., object]]]:
+    """Public functions, and the public methods of public classes that take two arguments or more."""
+    found: list[tuple[str, Callable[..., object]]] = []
+    for name in cm.__all__:
+        thing = getattr(cm, name)
+        if inspect.isfunction(thing):
+            found.append((name, thing))
+        elif inspect.isclass(thing) and thing.__module__.startswith("ctxmix_hf"):
+            for key, value in vars(thing).items():
+                own = getattr(value, "__func__", value)
+                if inspect.isfunction(own) and not key.startswith("_"):
+                    taken = [
+                        p for p in inspect.signature(own).parameters if p not in ("self", "cls")
+                    ]
+                    if len(taken) > 1 and not issubclass(thing, transformers.Pipeline):
+                        found.append((f"{name}.{key}", own))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), public_callables(), ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_every_argument_is_documented(name: str, function: Callable[..., object]) -> None:
+    told = inspect.getdoc(function) or ""
+    _, _, arguments = told.partition("Args:")
+    for parameter in inspect.signature(function).parameters:
+        if parameter not in ("self", "cls"):
+            assert re.search(rf"^\s+{parameter}: ", arguments, re.MULTILINE), (
+                f"{name}: {parameter} is not documented"
+            )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,20 @@ def test_every_pytest_of_the_test_script_is_guarded() -> None:
     lines = [
         line
         for line in (ROOT / "scripts" / "test.sh").read_text().splitlines()
-        if re.search(r"pytest|test_oldest", line)
+        if re.search(r"pytest|test_oldest|test_interop", line)
     ]
-    assert len(lines) == 2 and all("scripts/unchanged.sh " in line for line in lines)
+    assert len(lines) == 3 and all("scripts/unchanged.sh " in line for line in lines)
+
+
+@pytest.mark.parametrize("skipped", [True, False])
+def test_where_nothing_may_be_skipped_a_skip_fails(skipped: bool, tmp_path: Path) -> None:
+    """The rule scripts/test_interop.sh runs by: a package that is missing there is an error."""
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    package = "no_such_package" if skipped else "torch"
+    line = f"def test_it():\n    pytest.importorskip({package!r})\n"
+    (tmp_path / "test_it.py").write_text(f"import pytest\n\n\n{line}")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_it.py"]
+    asked = {"cwd": tmp_path, "capture_output": True, "text": True}
+    assert subprocess.run(command, **asked).returncode == 0
+    strict = subprocess.run(command, env={**os.environ, "NOTHING_SKIPPED": "1"}, **asked)
+    assert strict.returncode == skipped and (package in strict.stdout) == skipped

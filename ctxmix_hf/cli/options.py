@@ -27,6 +27,11 @@ def names(text: str) -> list[str]:
     return found
 
 
+def targets(text: str) -> tuple[int | str, ...]:
+    """`[CLS],mean_pool,5`: a number is a position."""
+    return tuple(int(one) if one.lstrip("-").isdigit() else one for one in names(text))
+
+
 def common(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the result as JSON, for machines")
     parser.add_argument("--debug", action="store_true", help="tracebacks and warnings")
@@ -428,6 +433,15 @@ def precompute(parser: ArgumentParser) -> None:
         "--segments",
         choices=tuple(UNITS),
         help="keep the maps of these units instead of the tokens': for long texts",
+    )
+    parser.add_argument(
+        "--targets",
+        type=targets,
+        metavar="A,B",
+        help="keep one row for each of these instead of maps: words, positions, [CLS], mean_pool, embedding",
+    )
+    parser.add_argument(
+        "--top-k", type=positive, metavar="K", help="keep the K largest sources of every row"
     )
     parser.add_argument(
         "--store-dtype",

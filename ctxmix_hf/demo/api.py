@@ -80,9 +80,17 @@ def predictions(model: str, text: str, pair: str = "") -> dict[str, Any]:
     return handlers.predictions(model, text, pair)
 
 
-def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> dict[str, Any]:
-    """How much each token mattered for the prediction: blank_out, gradients, integrated gradients, ..."""
-    made = handlers.scores(model, text, method, pair)
+def scores(
+    model: str,
+    text: str,
+    method: str = "blank_out",
+    pair: str = "",
+    word: str = "",
+    foil: str = "",
+) -> dict[str, Any]:
+    """How much each token mattered for the prediction (or for `word`, or for `word` against `foil`):
+    blank_out, gradients, integrated gradients, ..."""
+    made = handlers.scores(model, text, method, pair, word, foil)
     return {
         "tokens": made[0].tokens[0].shown(),
         "scores": made[0].scores[0].tolist(),
@@ -99,12 +107,14 @@ def compare(
     other_text: str,
     target: int = 0,
     pair: str = "",
+    options: str = "",
+    other_options: str = "",
 ) -> dict[str, Any]:
     """Signed difference (second - first) of two maps over aligned words, and the rank correlation
-    of the target's rows.
+    of the target's rows. Each side may have options of its method, as in `distance=euclidean`.
     """
     first, second, gap = handlers.compare(
-        model, method, text, other_model, other_method, other_text, pair
+        model, method, text, other_model, other_method, other_text, pair, options, other_options
     )
     i, j = gap.pairs[handlers.check_target(int(target), len(gap.pairs))]
     rows = [made.attribution(place).scores[0] for made, place in ((first, i), (second, j))]

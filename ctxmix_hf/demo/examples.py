@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -32,6 +33,26 @@ SENTENCES = (  # title, model, text, second sentence; words of the first are sin
     ("Negation", "ctxmix/sentiment", "The film is not good.", ""),
     ("A pair", "ctxmix/agreement", "The girl is old.", "The boys [MASK] tired."),
 )
+
+# What "Why this output?" asks of them: a word or class, and another one that it is set against. (Why "are" at all is
+# mostly "old"; why "are" and not "is" is the plural noun.)
+REASONS = {
+    (model, text): ("negative", "positive")
+    if model == "ctxmix/sentiment"
+    else ("themselves", "herself")
+    if "girls" in text and "insulted" in text
+    else ("are", "is")
+    for _, model, text, _ in SENTENCES
+}
+
+
+def reason(asked: Mapping[str, str], model: str, text: str) -> tuple[str, str]:
+    """The word and the foil that an address means: those it names, an example's where it names none;
+    `plain` says that there is to be neither.
+    """
+    if {"word", "foil", "plain"} & set(asked):
+        return asked.get("word", ""), asked.get("foil", "")
+    return REASONS.get((model, text), ("", ""))
 
 
 @cache

@@ -15,12 +15,15 @@ import gradio as gr
 import ctxmix_hf as cm
 from ctxmix_hf.demo import gate, handlers, panels, parts, pictures, snippets, stores
 from ctxmix_hf.demo.settings import SETTINGS
+from ctxmix_hf.viz.names import people_name
 
 FOLDERS = "ctxmix-files-"
 FIRST = "digit 4"  # the picture the tab opens with
 TYPED = """(now, ...fields) => {
   const at = document.activeElement;
-  return [at && at.closest('#store-search') ? 'typed' : now, ...fields];
+  const typed = at && at.closest('#store-search');
+  const serial = typed ? window.ctxmixSpace.ask('precomputed') : '';
+  return [typed ? 'typed' : now, ...fields.slice(0, -1), serial];
 }"""
 
 
@@ -28,8 +31,8 @@ TYPED = """(now, ...fields) => {
 def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
     with gr.Tab("Images", id="image") as tab, gr.Row():
         with gr.Column(scale=6, min_width=320):
+            parts.html("image-box", "<div id='image-message'></div>")
             widget = parts.heatmap("image")
-            message = parts.html("image-message")
         with gr.Column(scale=4, min_width=280):
             picture = gr.Radio(
                 list(pictures.EXAMPLES),
@@ -45,7 +48,7 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
                 elem_id="vision-model",
             )
             method = gr.Dropdown(
-                handlers.map_methods(),
+                handlers.method_choices(flow=False),
                 value=cm.DEFAULT_METHOD,
                 label="Method",
                 elem_id="vision-method",
@@ -64,92 +67,79 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
                 "Click a patch to make it the target. A link holds the model, the method, the target and the "
                 "name of an example picture; **a picture you upload cannot be in a link**."
             )
-    asked, shown = [image, model, method, picture, top["serial"]], [widget, message]
+    asked = [image, model, method, picture, top["serial"]]
     stamped: dict[str, Any] = {
         **private,
         "concurrency_id": "model",
         "js": parts.stamped("image", 4),
     }
     picture.input(pictures.example, picture, image, **private).then(
-        _if_model(parts.show_image), asked, shown, **stamped
+        parts.show_image, asked, widget, **stamped
     )
-    image.upload(lambda: None, None, picture, queue=False, **private)
-    gr.on([go.click, model.submit], parts.show_image, asked, shown, **stamped)
+    image.upload(lambda: None, None, picture, queue=False, **private).then(
+        parts.show_image, asked, widget, **stamped
+    )
+    gr.on([go.click, model.submit, method.input], parts.show_image, asked, widget, **stamped)
     tab.select(
-        parts.when("image", parts.show_image, 2),
+        parts.when("image", parts.show_image, 1),
         [top["now"], *asked],
-        shown,
+        widget,
         js=parts.opening("image", "image"),
         concurrency_id="model",
         **private,
     )
-    method.input(_if_model(parts.show_image), asked, shown, **stamped)
     return {
         "image_tab": tab,
         "image": image,
         "picture": picture,
         "vision": model,
         "vision_method": method,
-        "image_message": message,
         "image_map": widget,
     }
 
 
-def _if_model(function: Any) -> Any:
-    """Before a model is named there is nothing to say."""
-    return lambda image, model, method, name, serial: (
-        function(image, model, method, name, serial) if model.strip() else (gr.skip(), "")
-    )
-
-
 # ---- precomputed ----------------------------------------------------------------------------------------------
 def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
-    with gr.Tab("Library", id="precomputed") as tab:
-        gr.Markdown(
-            "Maps computed before, browsed without loading a model: 34 bundled sentences, or a "
-            "dataset repo made with `MapStore`."
-        )
-        with gr.Row():
-            what = "Dataset repo or folder" if SETTINGS.local_paths else "Dataset repo"
+    what = "Dataset repo or folder" if SETTINGS.local_paths else "Dataset repo"
+    with gr.Tab("Library", id="precomputed") as tab, gr.Row():
+        with gr.Column(scale=7, min_width=320):
+            parts.html("store-box", "<div id='store-message'></div>")
+            widget = parts.heatmap("precomputed")
+        with gr.Column(scale=3, min_width=280):
+            search = gr.Textbox(
+                "", label="Search the text", placeholder="boys", elem_id="store-search"
+            )
+            # custom values: what a search narrowed while an answer was on its way is no error
+            rows = gr.Dropdown(
+                [], label="Example", elem_id="store-example", allow_custom_value=True
+            )
+            method = gr.Dropdown(
+                [], label="Method", elem_id="store-method", allow_custom_value=True
+            )
+            split = gr.Dropdown(["all"], value="all", label="Split", elem_id="store-split")
             repo = gr.Textbox(
                 stores.DEFAULT,
                 label=f"{what}: press Enter",
                 placeholder="user/name",
                 elem_id="store",
-                scale=3,
             )
-            split = gr.Dropdown(
-                ["all"], value="all", label="Split", elem_id="store-split", min_width=130
+            gr.Markdown(
+                "Maps computed before, browsed without loading a model: 34 bundled sentences, or a "
+                "dataset repo made with `MapStore`."
             )
-            search = gr.Textbox("", label="Search the text", elem_id="store-search", scale=2)
-        message = parts.html("store-message")
-        with gr.Row():
-            # custom values: what a search narrowed while an answer was on its way is no error
-            rows = gr.Dropdown(
-                [],
-                label="Example",
-                elem_id="store-example",
-                scale=3,
-                min_width=260,
-                allow_custom_value=True,
-            )
-            method = gr.Dropdown(
-                [], label="Method", elem_id="store-method", allow_custom_value=True
-            )
-        widget = parts.heatmap("precomputed")
-    asked = [repo, split, search, method, rows]
-    listed = [split, rows, method, message, widget]
-    chosen, shown = [repo, rows, method, split, search], [widget, message]
+    serial = top["serial"]
+    asked, listed = [repo, split, search, method, rows, serial], [split, rows, method, widget]
     gr.on(
         [repo.submit, split.input, search.submit],
         found,
         asked,
         listed,
         trigger_mode="multiple",
+        js=parts.stamped("precomputed", 5),
         **private,
     )
     search.change(  # letters, Backspace, paste; not when a link fills the field
-        parts.when("typed", found, 5),
+        parts.when("typed", found, 4),
         [top["now"], *asked],
         listed,
         js=TYPED,
@@ -157,13 +147,21 @@ def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, A
         **private,
     )
     tab.select(
-        parts.when("precomputed", first_found, 5),
+        parts.when("precomputed", found, 4),
         [top["now"], *asked],
         listed,
-        js=parts.opening("precomputed"),
+        js=parts.opening("precomputed", "precomputed"),
         **private,
     )
-    gr.on([rows.input, method.input], opened, chosen, shown, trigger_mode="always_last", **private)
+    gr.on(
+        [rows.input, method.input],
+        opened,
+        [repo, rows, method, split, search, serial],
+        widget,
+        trigger_mode="always_last",
+        js=parts.stamped("precomputed", 5),
+        **private,
+    )
     return {
         "precomputed_tab": tab,
         "store": repo,
@@ -171,81 +169,89 @@ def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, A
         "search": search,
         "id": rows,
         "store_method": method,
-        "store_message": message,
         "stored": widget,
     }
 
 
 def listing(
     name: str, split: str, words: str, method: Any = "", key: Any = ""
-) -> tuple[Any, Any, Any, str]:
-    """Choices of split, example and method; what was chosen stays where it still exists."""
+) -> tuple[Any, Any, Any, Any]:
+    """Choices of split, example and method (what was chosen stays where it still exists), and for the
+    widget why there is nothing to choose.
+    """
     try:
         splits, methods, found = gate.run(stores.choices, name, split, words)
     except cm.CtxmixError as error:
-        return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
-    said = "" if found else panels.message("No example contains these words.", "warn")
+        return gr.skip(), gr.skip(), gr.skip(), {"error": panels.message(str(error))}
+    none = {"error": panels.message("No example contains these words.", "warn")}
     keys = [place for _, place in found]
     return (
         gr.update(choices=["all", *splits], value=split or "all"),
         gr.update(choices=found, value=key if key in keys else next(iter(keys), None)),
         gr.update(
-            choices=methods, value=method if method in methods else next(iter(methods), None)
+            choices=[(people_name(each), each) for each in methods],
+            value=method if method in methods else next(iter(methods), None),
         ),
-        said,
+        gr.skip() if found else none,
     )
 
 
 def found(
-    name: str, split: str, words: str, method: Any = "", key: Any = ""
-) -> tuple[Any, Any, Any, Any, Any]:
+    name: str, split: str, words: str, method: Any = "", key: Any = "", serial: str = ""
+) -> tuple[Any, Any, Any, Any]:
     """The choices, and the map of the one that stands there then."""
-    *choices, said = listing(name, split, words, method, key)
-    if said:
-        return (*choices, said, gr.skip())
-    shown, wrong = opened(name, choices[1]["value"], choices[2]["value"], split, words)
-    return (*choices, wrong if isinstance(wrong, str) else "", shown)
-
-
-def first_found(name: str, split: str, words: str, method: Any, key: Any) -> tuple[Any, ...]:
-    """Opening the tab shows what the server's own store holds."""
-    if key or not name.strip():
-        return tuple(gr.skip() for _ in range(5))
-    return found(name, split, words, method, key)
+    *choices, wrong = listing(name, split, words, method, key)
+    if "error" in wrong:
+        asked = parts.fields(store=name, store_split=split, store_search=words)
+        return (*choices, {**wrong, "serial": serial, "fields": asked})
+    key, method = (choice["value"] for choice in choices[1:])
+    return (*choices, opened(name, key, method, split, words, serial))
 
 
 def opened(
-    name: str, key: Any, method: Any, split: str = "all", words: str = ""
-) -> tuple[Any, Any]:
+    name: str, key: Any, method: Any, split: str = "all", words: str = "", serial: str = ""
+) -> Any:
     """The chosen example's map."""
+    asked = parts.fields(store=name, store_split=split or "all", store_search=words)
+    stamp: dict[str, Any] = {"serial": serial, "fields": asked}
     if not key:
-        return gr.skip(), gr.skip()
+        return {**stamp, "error": panels.message("Choose an example.", "warn")}
     try:
         shown = gate.run(stores.view, name, str(key), str(method or ""))
-        query = {
-            "tab": "precomputed",
-            "store": name.strip(),
-            "split": "" if split == "all" else split,
-            "search": words.strip(),
-        }
-        return {
-            **shown,
-            "query": {**query, "id": str(key), "store_method": shown["title"].split(" · ")[0]},
-        }, ""
     except cm.CtxmixError as error:
-        return gr.skip(), panels.message(str(error))
+        return {**stamp, "error": panels.message(str(error))}
+    asked |= parts.fields(
+        store_example=(shown.get("text") or str(key))[:120],
+        store_method=people_name(shown["method"]),
+    )
+    query = {
+        "tab": "precomputed",
+        "store": name.strip(),
+        "split": "" if split == "all" else split,
+        "search": words.strip(),
+        "id": str(key),
+        "store_method": shown["method"],
+    }
+    return {**shown, **stamp, "query": query}
 
 
 # ---- sharing --------------------------------------------------------------------------------------------------
 def files(
-    model: str, method: str, text: str, pair: str = "", settings: str = "", view: str = "{}"
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    settings: str = "",
+    part: str = "",
+    view: str = "{}",
 ) -> tuple[Any, str]:
     """JSON, CSV, HTML and figures of the map as it is shown, in a folder of their own."""
     try:
         tidy()
         folder = tempfile.mkdtemp(prefix=FOLDERS)
         state = _view(view)
-        made = gate.run(handlers.files, folder, model, method, text, pair, settings or "", state)
+        asked = (model, method, text, pair, settings or "", part or "", state)
+        made = gate.run(handlers.files, folder, *asked)
         return gr.update(value=made, visible=True), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
@@ -268,7 +274,7 @@ def tidy(seconds: float = 600) -> None:
 
 
 def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
-    asked = [top[name] for name in ("model", "method", "text", "pair", "options", "serial")]
+    asked = [top[name] for name in ("model", "method", "text", "pair", "options", "part", "serial")]
     default = {name: top[name].value for name in ("model", "method", "text")}
     with gr.Tab("Share & code", id="share") as tab:
         held = "Link to the view you came from (everything is in the address, except an uploaded picture)"

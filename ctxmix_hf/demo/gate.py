@@ -43,6 +43,10 @@ START = 120.0  # seconds a worker may take to start
 WAIT = 180.0  # seconds a request may wait for its turn
 
 
+class Overtaken(RefusedError):
+    """No answer: a newer request for the same part of the page took this one's place."""
+
+
 class Listeners:
     """Which sessions have a connection open through which an answer would reach them; told by `door.Door`."""
 
@@ -88,6 +92,7 @@ class Task:
         frozenset()
     )  # what it names: a worker that was asked about the same holds it already
     slot: str = ""  # the part of the page it is for: a newer request for the same part replaces it
+    order: int = 0  # the page's own count of its requests: they may arrive in another order
     replaced: bool = False
     asked: float = field(default_factory=time.monotonic)
     begun: float = 0.0
@@ -284,25 +289,35 @@ class Gate:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        with self._turn(task) as worker:
-            return worker.ask(function, args, kwargs, task.gone)
+        try:
+            with self._turn(task) as worker:
+                return worker.ask(function, args, kwargs, task.gone)
+        except RefusedError as error:
+            if task.replaced:
+                raise Overtaken(str(error)) from error
+            raise
 
-    def replace(self, slot: str, keys: tuple[str, ...]) -> int:
-        """What this page still computes for that part of it is not wanted any more; how much that was."""
+    def replace(self, slot: str, keys: tuple[str, ...], by: Task | None = None) -> int:
+        """What this page still computes for that part of it is not wanted any more; how much that was.
+        Of two requests the one the page asked last stays, whichever came first.
+        """
         with self._changed:
-            old = [
+            same = [
                 task
                 for task in (*self.waiting, *self.running)
                 if slot and task.slot == slot and task.keys[:1] == keys[:1] and keys
             ]
+            old = [task for task in same if by is None or task.order <= by.order]
             for task in old:
                 task.replaced = True
+            if by is not None and len(old) < len(same):
+                by.replaced = True
             self._changed.notify_all()
         return len(old)
 
     @contextmanager
     def _turn(self, task: Task) -> Iterator[Worker]:
-        self.replace(task.slot, task.keys)
+        self.replace(task.slot, task.keys, task)
         with self._changed:
             mine = sum(other.visitor == task.visitor for other in (*self.waiting, *self.running))
             if mine >= SETTINGS.per_visitor:
@@ -432,9 +447,12 @@ def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _run("", function, args, kwargs)
 
 
-def latest(slot: str, function: Callable[..., Any], *args: Any) -> Any:
-    """The same for one part of the page: what was asked for it before is stopped, its answer would come too late."""
-    return _run(slot, function, args, {})
+def latest(slot: str, function: Callable[..., Any], *args: Any, order: Any = "") -> Any:
+    """The same for one part of the page: what was asked for it before is stopped, its answer would come
+    too late (`Overtaken`). `order` is the number the page gave this request.
+    """
+    number = int(order) if str(order).isdecimal() else 0
+    return _run(slot, function, args, {}, number)
 
 
 def cancel(slot: str) -> int:
@@ -460,7 +478,11 @@ def _visitor() -> tuple[str, tuple[str, ...]]:
 
 
 def _run(
-    slot: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    slot: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    order: int = 0,
 ) -> Any:
     if GATE is None or os.name != "posix":
         try:
@@ -468,4 +490,4 @@ def _run(
         except errors.CtxmixError as error:
             raise type(error)(hide_paths(str(error))) from error
     visitor, keys = _visitor()
-    return GATE.run(Task(visitor, keys, named(args), slot), function, args, kwargs)
+    return GATE.run(Task(visitor, keys, named(args), slot, order), function, args, kwargs)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import examples, options, pairs
+from ctxmix_hf.demo import documents, examples, options, pairs
 from ctxmix_hf.demo.limits import check_cost, check_text, count_tokens, estimate, info_of
 from ctxmix_hf.demo.pairs import check_pair
 from ctxmix_hf.demo.settings import SETTINGS
@@ -18,7 +18,7 @@ from ctxmix_hf.demo.shelf import BOX, SHELF, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.heads import link_of
 from ctxmix_hf.text.batch import encode_one
-from ctxmix_hf.viz.names import people_name
+from ctxmix_hf.viz.names import GROUPS, RECOMMENDED, group_of, listed_name, people_name
 from ctxmix_hf.viz.payload import check_state
 
 SCORES = ("blank_out", "grad_x_input", "integrated_gradients")
@@ -28,17 +28,34 @@ def map_methods() -> list[str]:
     return [row.name for row in cm.list_methods() if row.kind != "attribution"]
 
 
-def map_of(model: str, method: str, text: str, pair: str = "", settings: str = "") -> Any:
+def method_choices(flow: bool = True) -> list[tuple[str, str]]:
+    """(label, name) as lists show them, in groups: what is recommended first."""
+    flows = [f"{row.name}+flow" for row in cm.list_methods("layer")] if flow else []
+    place = {name: k for k, name in enumerate(RECOMMENDED)}
+    names = sorted(
+        [*map_methods(), *flows],
+        key=lambda name: (GROUPS.index(group_of(name)), place.get(name, 99)),
+    )
+    return [(listed_name(name), name) for name in names]
+
+
+def map_of(
+    model: str, method: str, text: str, pair: str = "", settings: str = "", part: str = ""
+) -> Any:
     """The `ContextMixingMap` of a sentence or a pair: from the examples where it is one of them, else
-    computed. `settings` are the method's options (`distance=euclidean,per_head=1`).
+    computed. `settings` are the method's options (`distance=euclidean,per_head=1`). A text too long to
+    show by words is shown by its paragraphs (or sentences); `part` is the one of them, from 1, whose
+    words are shown in its place.
     """
-    text, pair = check_text(text), check_pair(pair)
+    text, pair = check_text(text, SETTINGS.document_characters), check_pair(pair)
     asked = options.chosen(method, settings)
     found = examples.find(model, method, text, pair)
     if found is not None and asked is method:
         return found
     held = SHELF.get(model)
-    check_cost(held, method, text, pair)
+    long = not pair and documents.is_long(held, text)
+    check_cost(held, method, text, pair, SETTINGS.document_tokens if long else SETTINGS.tokens)
+    units: dict[str, Any] = {"segments": documents.segments(held, text, part)} if long else {}
     with held.lock:
         made = cm.explain(
             held.model,
@@ -46,30 +63,37 @@ def map_of(model: str, method: str, text: str, pair: str = "", settings: str = "
             asked,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
+            **units,
         )[0]
     return pairs.named(made, held.tokenizer, text, pair)
 
 
 def view_of(
-    model: str, method: str, text: str, pair: str = "", settings: str = ""
+    model: str, method: str, text: str, pair: str = "", settings: str = "", part: str = ""
 ) -> dict[str, Any]:
     """The same for the widget, with what a link needs to reopen it."""
-    made = map_of(model, method, text, pair, settings)
-    query = {"model": model, "method": method, "text": check_text(text), "pair": check_pair(pair)}
-    query["options"] = settings.strip()
-    said = f" ({query['options'].replace(',', ', ')})" if query["options"] else ""
+    made = map_of(model, method, text, pair, settings, part)
+    query = {"model": model, "method": method, "text": text.strip(), "pair": check_pair(pair)}
+    query |= {"options": settings.strip(), "part": part.strip()}
     return {
-        **made.to_view(title=f"{method}{said} · {model.rsplit('/', 1)[-1]}"),
+        **made.to_view(title=titled(model, method, settings)),
         "second": pairs.second_starts(made),
         "query": query,
+        **documents.said(made, part),
     }
 
 
+def titled(model: str, method: str, settings: str = "") -> str:
+    """`Value Zeroing (distance=euclidean) · agreement`."""
+    said = f" ({settings.strip().replace(',', ', ')})" if settings.strip() else ""
+    return f"{people_name(method)}{said} · {model.rstrip('/').rsplit('/', 1)[-1]}"
+
+
 def answer(
-    model: str, method: str, text: str, pair: str = "", settings: str = ""
+    model: str, method: str, text: str, pair: str = "", settings: str = "", part: str = ""
 ) -> dict[str, Any]:
     """Everything the map tab shows of one request, computed together so that it belongs together."""
-    view = view_of(model, method, text, pair, settings)
+    view = view_of(model, method, text, pair, settings, part)
     try:
         predicted = predictions(model, text, pair)
     except cm.CtxmixError:
@@ -82,9 +106,8 @@ def why(
 ) -> tuple[str, dict[str, Any]]:
     """The ledger of a prediction as HTML, and gradients and blank-out of the same output beside it."""
     made = ledger(model, text, pair, word, foil, rule)
-    return made._repr_html_(), {} if word.strip() or foil.strip() else {
-        name: scores(model, text, name, pair) for name in SCORES
-    }
+    others = {name: scores(model, text, name, pair, word, foil) for name in SCORES}
+    return made._repr_html_(), others
 
 
 def ledger(
@@ -119,12 +142,13 @@ def files(
     text: str,
     pair: str = "",
     settings: str = "",
+    part: str = "",
     view: dict[str, Any] | None = None,
 ) -> list[str]:
     """The map in every format a person may want, saved in a folder: pictures as the page shows them
     (layer, colours, target, words), tables of the layer and unit it shows, the whole map as data.
     """
-    made = map_of(model, method, text, pair, settings)
+    made = map_of(model, method, text, pair, settings, part)
     scopes = ("input",) if made.layers is None else ("input", "layer")
     state = check_state(view or {}, made.layer_numbers, scopes)
     layer, scope = state.get("layer", -1), state.get("scope", "input")
@@ -169,7 +193,7 @@ def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
     if (
         held.tokenizer is None
         or not text.strip()
-        or max(len(text), len(pair)) > SETTINGS.characters
+        or max(len(text), len(pair)) > SETTINGS.document_characters
     ):
         return ""
     tokens = count_tokens(held, text, check_pair(pair))
@@ -181,12 +205,12 @@ def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
 
 def predictions(model: str, text: str, pair: str = "", top: int = 6) -> dict[str, Any]:
     """A masked LM's words at each [MASK], or a classifier's classes, with probabilities."""
-    text, pair = check_text(text), check_pair(pair)
+    text, pair = check_text(text, SETTINGS.document_characters), check_pair(pair)
     found = examples.find_prediction(model, text, pair)
     if found is not None:
         return found
     held = SHELF.get(model)
-    check_cost(held, "attention", text, pair)
+    check_cost(held, "attention", text, pair, SETTINGS.document_tokens)
     if held.kind == "plain":
         return {"kind": "none", "rows": []}
     with held.lock, torch.no_grad():
@@ -223,8 +247,17 @@ def _classes(held: Held, logits: Any) -> dict[str, Any]:
     return {"kind": "numbers" if link == "identity" else "classes", "rows": rows}
 
 
-def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> Any:
-    """An `Attribution` of the prediction: how much each token mattered for it."""
+def scores(
+    model: str,
+    text: str,
+    method: str = "blank_out",
+    pair: str = "",
+    word: str = "",
+    foil: str = "",
+) -> Any:
+    """An `Attribution` of the prediction (or of a word or class, or of one against another): how much
+    each token mattered for it.
+    """
     text, pair = check_text(text), check_pair(pair)
     if method not in [row.name for row in cm.list_methods("attribution")]:
         raise InputError(
@@ -240,6 +273,8 @@ def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> 
             held.model,
             pairs.both(text, pair),
             method,
+            word.strip() or None,
+            foil=foil.strip() or None,
             tokenizer=held.tokenizer,
             max_memory=SETTINGS.memory,
         )
@@ -256,32 +291,32 @@ def compare(
     other_method: str,
     other_text: str,
     pair: str = "",
+    options: str = "",
+    other_options: str = "",
 ) -> tuple[Any, Any, Any]:
     """Two maps and their difference, word by word; rows become shares where the units differ. A
-    second sentence is on both sides.
+    second sentence is on both sides; each side has its method's options.
     """
     first, second = (
-        map_of(model, method, text, pair).words(),
-        map_of(other_model, other_method, other_text, pair).words(),
+        map_of(model, method, text, pair, options).words(),
+        map_of(other_model, other_method, other_text, pair, other_options).words(),
     )
     if first.depth != second.depth:
         first, second = first.layer(-1), second.layer(-1)
-    return (
-        first,
-        second,
-        second.difference(first, row_shares=method != other_method or model != other_model),
-    )
+    units = (model, method, options.strip()) != (other_model, other_method, other_options.strip())
+    return first, second, second.difference(first, row_shares=units)
 
 
-def compared(
-    first: tuple[str, str, str], second: tuple[str, str, str], query: dict[str, str]
-) -> tuple[Any, Any, Any]:
-    """The same for three widgets: first, second, and second minus first; each side is (model, method, text)."""
-    one, other, gap = compare(*first, *second, query["pair"])
-    names = ("model", "method", "text")
+Side = tuple[str, str, str, str]  # model, method, text, options of the method
+
+
+def compared(first: Side, second: Side, query: dict[str, str]) -> tuple[Any, Any, Any]:
+    """The same for three widgets: first, second, and second minus first."""
+    one, other, gap = compare(*first[:3], *second[:3], query["pair"], first[3], second[3])
+    names = ("model", "method", "text", "options")
     sides = [
         {
-            **made.to_view(title=f"{n}: {side[1]} · {side[0].rsplit('/', 1)[-1]}"),
+            **made.to_view(title=f"{n}: {titled(side[0], side[1], side[3])}"),
             "query": query,
             "shows": dict(zip(names, side, strict=True)),
         }

@@ -13,13 +13,13 @@ from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.text.inputs import longest_input
 
 
-def check_text(text: Any) -> str:
+def check_text(text: Any, most: int = SETTINGS.characters) -> str:
     """The text as it will be read, or why not."""
     if not isinstance(text, str) or not text.strip():
         raise InputError("Type a sentence first: the text is empty.")
-    if len(text) > SETTINGS.characters:
+    if len(text) > most:
         raise InputError(
-            f"The text has {len(text):,} characters; this page takes at most {SETTINGS.characters:,}. Shorten it."
+            f"The text has {len(text):,} characters; this page takes at most {most:,}. Shorten it."
         )
     return text.strip()
 
@@ -63,7 +63,9 @@ def count_tokens(held: Held, text: str, pair: str = "") -> int:
     return len(encode_one(held.tokenizer, text, pair or None, verbose=False)["input_ids"])
 
 
-def check_cost(held: Held, method: str, text: str, pair: str = "") -> float:
+def check_cost(
+    held: Held, method: str, text: str, pair: str = "", most: int = SETTINGS.tokens
+) -> float:
     """Seconds this request will take, or an error that says why it is refused and what to do."""
     if held.tokenizer is None:
         raise InputError(f"{held.name} reads no text: use the Image tab.")
@@ -72,7 +74,7 @@ def check_cost(held: Held, method: str, text: str, pair: str = "") -> float:
             held.name, held.tokenizer, getattr(held.model.config, "type_vocab_size", None)
         )
     tokens = count_tokens(held, text, pair)
-    room = min(SETTINGS.tokens, longest_input(held.model, held.tokenizer) or SETTINGS.tokens)
+    room = min(most, longest_input(held.model, held.tokenizer) or most)
     if tokens > room:
         raise InputError(
             f"The text has {tokens} tokens; with this model the page takes at most {room}. Shorten it."

@@ -7,9 +7,9 @@ from typing import Any
 
 import gradio as gr
 
-from ctxmix_hf.demo import extras, handlers, options, parts, pictures
+from ctxmix_hf.demo import examples, extras, handlers, options, parts, pictures
 
-TOP = ("model", "method", "text", "pair", "options")
+TOP = ("model", "method", "text", "pair", "options", "part")
 Found = dict[Any, Any]
 Parts = Mapping[str, Any]
 
@@ -33,13 +33,14 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
     if not set(TOP) & set(asked):
         return {}
     model, method, text, pair = _asked(asked, page)
-    settings = asked.get("options", "")
+    settings, part = asked.get("options", ""), asked.get("part", "")
     found = {
         page["model"]: model,
         page["text"]: text,
         page["pair"]: pair,
         page["options"]: settings,
-        page["main"]: parts.answer(model, method, text, pair, settings),
+        page["part"]: part,
+        page["main"]: parts.answer(model, method, text, pair, settings, part),
     }
     if method.partition("+")[0] in handlers.map_methods():
         found[page["method"]] = method
@@ -51,7 +52,7 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
 
 def _why(asked: Mapping[str, str], page: Parts) -> Found:
     model, _, text, pair = _asked(asked, page)
-    word, foil = asked.get("word", ""), asked.get("foil", "")
+    word, foil = examples.reason(asked, model, text)
     rule = asked.get("rule") if asked.get("rule") in options.RULES else options.RULES[0]
     return {
         page["word"]: word,
@@ -65,23 +66,11 @@ def _compare(asked: Mapping[str, str], page: Parts) -> Found:
     model, method, text, pair = _asked(asked, page)
     mode = asked.get("mode", parts.MODES[0])
     mode = mode if mode in parts.MODES else parts.MODES[0]
-    second = [
-        asked.get(f"other_{name}", page[f"other_{name}"].value)
-        for name in ("model", "method", "text")
-    ]
-    fields = [mode, model, method, text, pair, *second]
-    names = (
-        "mode",
-        "other_model",
-        "other_method",
-        "other_text",
-        "first",
-        "second",
-        "gap",
-        "compare_message",
-        "compared",
-    )
-    found = dict(zip(names, [mode, *second, *parts.compare_once(*fields, "", "")], strict=True))
+    others = tuple(f"other_{name}" for name in ("model", "method", "text", "options"))
+    second = [asked.get(name, page[name].value) for name in others]
+    made = parts.compare(mode, model, method, text, pair, asked.get("options", ""), *second)
+    names = ("mode", *others, "first", "second", "gap")
+    found = dict(zip(names, [mode, *second, *made], strict=True))
     seen = {
         f"other_{name}": gr.update(
             value=found[f"other_{name}"], visible=True if mode == shown else "hidden"
@@ -101,9 +90,8 @@ def _embeddings(asked: Mapping[str, str], page: Parts) -> Found:
         page["b"]: texts[1],
         page["similarity"]: parts.similar(model, texts[0], texts[1]),
     }
-    if asked.get("documents"):
-        found[page["documents"]] = asked["documents"]
-        found[page["ranking"]] = parts.ranked(model, texts[0], asked["documents"])
+    found[page["documents"]] = documents = asked.get("documents") or page["documents"].value
+    found[page["ranking"]] = parts.ranked(model, texts[0], documents)
     return found
 
 
@@ -119,17 +107,10 @@ def _image(asked: Mapping[str, str], page: Parts) -> Found:
         page["vision_method"]: method if method in handlers.map_methods() else gr.skip(),
     }
     if name not in pictures.EXAMPLES:
-        return {
-            **found,
-            page["image_message"]: parts.say(
-                "The picture of this link was uploaded, so it is not in it: choose it again."
-            ),
-        }
+        gone = "The picture of this link was uploaded, so it is not in it: choose it again."
+        return {**found, page["image_map"]: {"error": parts.say(gone)}}
     found |= {page["picture"]: name, page["image"]: pictures.example(name)}
-    if model:
-        found[page["image_map"]], found[page["image_message"]] = parts.show_image(
-            pictures.example(name), model, method, name
-        )
+    found[page["image_map"]] = parts.show_image(pictures.example(name), model, method, name)
     return found
 
 
@@ -142,7 +123,7 @@ def _precomputed(asked: Mapping[str, str], page: Parts) -> Found:
     method, key = asked.get("store_method", ""), asked.get("id", "")
     listed = dict(
         zip(
-            ("split", "id", "store_method", "store_message"),
+            ("split", "id", "store_method", "stored"),
             extras.listing(store, split, words, method, key),
             strict=True,
         )
@@ -153,8 +134,7 @@ def _precomputed(asked: Mapping[str, str], page: Parts) -> Found:
         **{page[name]: value for name, value in listed.items()},
     }
     if key:
-        found[page["stored"]], said = extras.opened(store, key, method, split, words)
-        found |= {page["store_message"]: said} if said else {}
+        found[page["stored"]] = extras.opened(store, key, method, split, words)
     return found
 
 

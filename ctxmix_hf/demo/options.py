@@ -15,7 +15,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "biases": ("absdot", "abssim", "norm", "equal", "first", "none"),
     "with_respect_to": ("embedding_sum", "e0"),
 }
-RULES = ("frozen", "through")  # of the ledger
+RULE_NAMES = {"frozen": "attention frozen", "through": "through attention"}  # of the ledger
+RULES = tuple(RULE_NAMES)
 UNSEEN = ("targets", "seed", "shortcut", "closed_form")  # they change how it is computed, not what
 
 

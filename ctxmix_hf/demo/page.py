@@ -7,7 +7,6 @@ from typing import Any
 
 import gradio as gr
 
-import ctxmix_hf as cm
 from ctxmix_hf.addresses import PROJECT_URLS
 from ctxmix_hf.demo import (
     api,
@@ -24,9 +23,9 @@ from ctxmix_hf.demo import (
 from ctxmix_hf.demo.door import TITLE
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX
-from ctxmix_hf.viz.names import GROUPS, RECOMMENDED, group_of, people_name
 
 DEFAULT = (examples.SENTENCES[0][1], examples.METHODS[0], examples.SENTENCES[0][2])
+REASON = examples.REASONS[DEFAULT[0], DEFAULT[2]]
 Parts = dict[str, Any]
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 HEAD = """<div class='ctxmix-head'><h1>Which tokens was each representation made from?</h1>
@@ -51,18 +50,10 @@ PENDING = """<div id='pending' role='status' hidden><span></span> <button type='
 TABS = ("map", "why", "embeddings", "compare", "image", "precomputed", "share")
 
 
-def method_choices() -> list[tuple[str, str]]:
-    """(label, name), in groups: what is recommended first."""
-    names = [*handlers.map_methods(), *(f"{row.name}+flow" for row in cm.list_methods("layer"))]
-    place = {name: k for k, name in enumerate(RECOMMENDED)}
-    names.sort(key=lambda name: (GROUPS.index(group_of(name)), place.get(name, 99)))
-    return [(f"{people_name(name)} · {group_of(name).lower()}", name) for name in names]
-
-
 def build_page() -> Any:
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as page:
         api.add_endpoints()  # first, so that the endpoints get their own names
-        parts.assets(dict(method_choices()))
+        parts.assets(dict(handlers.method_choices()))
         gr.HTML(HEAD, apply_default_css=False, padding=False, elem_id="head")
         made = _top()
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
@@ -88,7 +79,7 @@ def _top() -> Parts:
     with gr.Row(elem_id="top", equal_height=True):
         text = gr.Textbox(
             DEFAULT[2],
-            label=f"Sentence, at most {SETTINGS.characters:,} characters",
+            label=f"Sentence or text, at most {SETTINGS.document_characters:,} characters",
             placeholder="Type a sentence and press Enter",
             lines=1,
             max_lines=4,
@@ -108,7 +99,7 @@ def _top() -> Parts:
             container=False,
         )
         method = gr.Dropdown(
-            method_choices(),
+            handlers.method_choices(),
             value=DEFAULT[1],
             label="Method",
             elem_id="method",
@@ -128,6 +119,7 @@ def _top() -> Parts:
     )
     parts.html("message-box", f"<div id='message'></div>{PENDING}")
     settings = gr.Textbox("", label="Options of the method", elem_id="options", visible="hidden")
+    part = gr.Textbox("", label="Paragraph shown by words", elem_id="part", visible="hidden")
     stop = gr.Button("Stop", elem_id="stop", visible="hidden")
     now = gr.Textbox("map", visible="hidden")  # the tab that is open
     serial = gr.Textbox("", visible="hidden")  # the number of a request, filled in by the browser
@@ -137,6 +129,7 @@ def _top() -> Parts:
         "text": text,
         "pair": pair,
         "options": settings,
+        "part": part,
         "show": show,
         "now": now,
         "serial": serial,
@@ -155,16 +148,13 @@ def _examples() -> Parts:
     return {"examples_tab": buttons}
 
 
-def _asked(made: Parts) -> list[Any]:
-    return [made[name] for name in ("model", "method", "text", "pair")]
-
-
 FIELDS = ("model", "method", "text", "pair", "options")
 
 
 def _map_tab(made: Parts) -> Parts:
     with gr.Tab("Map", id="map") as tab, gr.Row():
         with gr.Column(scale=7, min_width=320):
+            parts.html("part-place", "<div id='part-box'></div>")
             main = parts.heatmap("main", parts.answer(*DEFAULT))
         with gr.Column(scale=3, min_width=280, elem_id="beside"):
             places = ("prediction", "method-info", "method-options")
@@ -192,23 +182,23 @@ def _why_tab(made: Parts) -> Parts:
     with gr.Tab("Why this output?", id="why") as tab:
         with gr.Row(elem_id="why-row", equal_height=True):
             word = gr.Textbox(
-                "",
+                REASON[0],
                 label="Explain this word or class",
-                placeholder="explain: what the model predicts",
+                placeholder="what the model predicts",
                 elem_id="why-word",
                 container=False,
                 min_width=140,
             )
             foil = gr.Textbox(
-                "",
+                REASON[1],
                 label="Rather than this one",
-                placeholder="rather than: (nothing)",
+                placeholder="(nothing)",
                 elem_id="why-foil",
                 container=False,
                 min_width=140,
             )
             rule = gr.Dropdown(
-                [("attention frozen", options.RULES[0]), ("through attention", options.RULES[1])],
+                [(label, name) for name, label in options.RULE_NAMES.items()],
                 value=options.RULES[0],
                 label="Rule",
                 elem_id="why-rule",
@@ -232,7 +222,7 @@ def _why_tab(made: Parts) -> Parts:
         None,
         [word, foil, rule],
         None,
-        js="(word, foil, rule) => window.ctxmixSpace.put({word, foil, "
+        js="(word, foil, rule) => window.ctxmixSpace.put({word, foil, plain: word || foil ? '' : 1, "
         f"rule: rule === '{options.RULES[0]}' ? '' : rule}})",
         **PRIVATE,
     )
@@ -269,7 +259,7 @@ def _similarity_tab(made: Parts) -> Parts:
             )
         result = parts.panel("similarity")
         documents = gr.Textbox(
-            "A dull, bad movie.\nA warm and funny film.\nThe boys are tired.",
+            "\n".join(snippets.DOCUMENTS),
             label="Rank these by their similarity to the first text, one per line",
             lines=3,
             max_lines=8,
@@ -288,11 +278,14 @@ def _similarity_tab(made: Parts) -> Parts:
         js=parts.stamped("similarity", 3),
         **PRIVATE,
     ).then(None, [a, b], None, js="(a, b) => window.ctxmixSpace.put({a, b})", **PRIVATE)
-    order.click(
+    rank = [made["model"], a, documents, made["serial"]]
+    gr.on(
+        [order.click, documents.submit, a.submit],
         parts.ranked,
-        [made["model"], a, documents, made["serial"]],
+        rank,
         ranking,
         concurrency_id="model",
+        trigger_mode="multiple",
         js=parts.stamped("ranking", 3),
         **PRIVATE,
     ).then(
@@ -309,6 +302,13 @@ def _similarity_tab(made: Parts) -> Parts:
         js=parts.opening("embeddings", "similarity"),
         concurrency_id="model",
         **PRIVATE,
+    ).then(
+        parts.when("embeddings", parts.ranked, 1),
+        [made["now"], *rank],
+        ranking,
+        js=parts.opening("embeddings", "ranking"),
+        concurrency_id="model",
+        **PRIVATE,
     )
     found = {"a": a, "b": b, "similarity": result, "documents": documents, "ranking": ranking}
     return {"embeddings_tab": tab, **found}
@@ -316,7 +316,7 @@ def _similarity_tab(made: Parts) -> Parts:
 
 def _compare_tab(made: Parts) -> Parts:
     with gr.Tab("Compare", id="compare") as tab:
-        with gr.Row(elem_id="compare-row"):
+        with gr.Row(elem_id="compare-row", equal_height=True):
             mode = gr.Radio(
                 list(parts.MODES),
                 value=parts.MODES[0],
@@ -324,12 +324,15 @@ def _compare_tab(made: Parts) -> Parts:
                 elem_id="mode",
                 scale=4,
                 min_width=280,
+                container=False,
+                show_label=False,
             )
             method = gr.Dropdown(
-                method_choices(),
+                handlers.method_choices(),
                 value="attention_rollout",
                 label="Second method",
                 elem_id="other-method",
+                container=False,
                 scale=5,
             )
             model = gr.Dropdown(
@@ -339,6 +342,7 @@ def _compare_tab(made: Parts) -> Parts:
                 allow_custom_value=SETTINGS.any_model,
                 visible="hidden",
                 elem_id="other-model",
+                container=False,
                 scale=5,
             )
             text = gr.Textbox(
@@ -346,27 +350,29 @@ def _compare_tab(made: Parts) -> Parts:
                 label="Second sentence: press Enter",
                 visible="hidden",
                 elem_id="other-text",
+                container=False,
                 scale=5,
             )
             go = gr.Button(
                 "Compare", variant="primary", elem_id="compare-button", scale=0, min_width=110
             )
-        message = parts.html("compare-message")
-        gr.Markdown(
-            "In the difference blue means that the second has more, orange that the first has."
+        settings = gr.Textbox(
+            "", label="Options of the second method", elem_id="other-options", visible="hidden"
         )
-        gap = parts.heatmap("difference")
-        parts.html("rank", "<div id='rank-correlation' role='status' aria-live='polite'></div>")
-        with gr.Row():
+        places = ("compare-message", "other-method-options", "rank-correlation")
+        parts.html("compare-box", "".join(f"<div id='{name}'></div>" for name in places))
+        with gr.Row(elem_id="sides"):
             with gr.Column(min_width=320):
                 first = parts.heatmap("first")
             with gr.Column(min_width=320):
                 second = parts.heatmap("second")
+            with gr.Column(min_width=320):
+                gap = parts.heatmap("difference")
         button = gr.Button(
             "Agreement of all methods on this target", size="sm", elem_id="agreement-button"
         )
-        table = parts.html("agreement")
-        target, compared = gr.Number(0, visible="hidden"), gr.State("")
+        table = parts.panel("agreement")
+        target = gr.Number(0, visible="hidden")
     mode.change(
         lambda m: [gr.update(visible=True if m == name else "hidden") for name in parts.MODES],
         mode,
@@ -374,11 +380,12 @@ def _compare_tab(made: Parts) -> Parts:
         queue=False,
         **PRIVATE,
     )
-    fields = [mode, *_asked(made), model, method, text]
-    asked, shown = [*fields, compared, made["serial"]], [first, second, gap, message, compared]
+    second_side = [model, method, text, settings]
+    asked = [mode, *(made[name] for name in FIELDS), *second_side, made["serial"]]
+    shown = [first, second, gap]
     gr.on(
-        [go.click, text.submit, mode.input, method.input, model.input],
-        parts.compare_once,
+        [go.click, text.submit, mode.input, method.input, model.input, settings.submit],
+        parts.compare,
         asked,
         shown,
         concurrency_id="model",
@@ -387,7 +394,7 @@ def _compare_tab(made: Parts) -> Parts:
         **PRIVATE,
     )
     tab.select(
-        parts.when("compare", parts.compare_once, 5),
+        parts.when("compare", parts.compare, 3),
         [made["now"], *asked],
         shown,
         js=parts.opening("compare", "compare"),
@@ -396,10 +403,11 @@ def _compare_tab(made: Parts) -> Parts:
     )
     agreeing = button.click(
         parts.agree_steps,
-        [made["model"], made["text"], made["pair"], target],
+        [made["model"], made["text"], made["pair"], target, made["serial"]],
         table,
         concurrency_id="model",
-        js="(model, text, pair, target) => [model, text, pair, window.ctxmixSpace.agree()]",
+        js="(model, text, pair) => [model, text, pair, window.ctxmixSpace.agree(), "
+        "window.ctxmixSpace.ask('agreement')]",
         **PRIVATE,
     )
     return {
@@ -408,19 +416,18 @@ def _compare_tab(made: Parts) -> Parts:
         "other_method": method,
         "other_model": model,
         "other_text": text,
+        "other_options": settings,
         "first": first,
         "second": second,
         "gap": gap,
-        "compare_message": message,
         "agreement": table,
         "agreeing_tab": agreeing,
-        "compared": compared,
     }
 
 
 def _events(made: Parts) -> None:
     """A new text, model or method: the map with what stands beside it, and the open tab."""
-    asked = [made[name] for name in (*FIELDS, "serial")]
+    asked = [made[name] for name in (*FIELDS, "part", "serial")]
     triggers = [
         made["text"].submit,
         made["pair"].submit,
@@ -428,6 +435,7 @@ def _events(made: Parts) -> None:
         made["method"].input,
         made["model"].input,
         made["options"].submit,
+        made["part"].submit,
     ]
     drawn = [
         gr.on(
@@ -437,15 +445,22 @@ def _events(made: Parts) -> None:
             made["main"],
             concurrency_id="model",
             trigger_mode="multiple",
-            js=parts.stamped("main", 5),
+            js=f"(...fields) => window.ctxmixSpace.main(fields.slice(0, {len(FIELDS) + 1}))",
             **PRIVATE,
         )
     ]
     for button, (_, model, text, pair) in zip(
         made["examples_tab"], examples.SENTENCES, strict=True
     ):
-        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair, "")))
-        button.click(None, None, asked[:-1], js=f"() => [{constants}]", **PRIVATE)
+        constants = ", ".join(map(json.dumps, (model, DEFAULT[1], text, pair, "", "")))
+        words = ", ".join(map(json.dumps, examples.REASONS[model, text]))
+        button.click(
+            None,
+            None,
+            [*asked[:-1], made["word"], made["foil"]],
+            js=f"() => [{constants}, {words}]",
+            **PRIVATE,
+        )
         drawn.append(
             button.click(
                 parts.answer,
@@ -457,39 +472,43 @@ def _events(made: Parts) -> None:
             )
         )
     made["stop"].click(lambda: gate.cancel("main") and None, None, None, queue=False, **PRIVATE)
-    names = ("mode", "model", "method", "text", "pair", "other_model", "other_method", "other_text")
-    compared = [made[name] for name in ("now", *names, "compared", "serial")]
-    shown = [made[name] for name in ("first", "second", "gap", "compare_message", "compared")]
-    reasons = [
-        made[name] for name in ("now", "model", "text", "pair", "word", "foil", "rule", "serial")
-    ]
-    alike = [made[name] for name in ("now", "model", "a", "b", "serial")]
+    # the word to explain and its foil belong to an example: they go with it
+    gr.on(
+        [made["text"].submit, made["show"].click, made["model"].input],
+        None,
+        [made[name] for name in ("model", "text", "word", "foil")],
+        [made["word"], made["foil"]],
+        js="(...fields) => window.ctxmixSpace.reason(...fields)",
+        **PRIVATE,
+    )
+    # of a tab: slot, function, fields beside the tab and the number, where the answer goes
+    others: dict[str, list[tuple[str, Any, list[str], list[str]]]] = {
+        "compare": [
+            (
+                "compare",
+                parts.compare,
+                ["mode", *FIELDS, "other_model", "other_method", "other_text", "other_options"],
+                ["first", "second", "gap"],
+            )
+        ],
+        "why": [("why", parts.why, ["model", "text", "pair", "word", "foil", "rule"], ["why"])],
+        "embeddings": [
+            ("similarity", parts.similar, ["model", "a", "b"], ["similarity"]),
+            ("ranking", parts.ranked, ["model", "a", "documents"], ["ranking"]),
+        ],
+    }
     for event in drawn:
-        event.then(lambda: "", None, made["agreement"], cancels=[made["agreeing_tab"]], **PRIVATE)
-        event.then(
-            parts.when("compare", parts.compare_once, 5),
-            compared,
-            shown,
-            js=parts.stamped("compare", len(compared) - 1),
-            concurrency_id="model",
-            **PRIVATE,
-        )
-        event.then(
-            parts.when("why", parts.why, 1),
-            reasons,
-            made["why"],
-            js=parts.stamped("why", len(reasons) - 1),
-            concurrency_id="model",
-            **PRIVATE,
-        )
-        event.then(
-            parts.when("embeddings", parts.similar, 1),
-            alike,
-            made["similarity"],
-            js=parts.stamped("similarity", len(alike) - 1),
-            concurrency_id="model",
-            **PRIVATE,
-        )
+        event.then(None, None, None, cancels=[made["agreeing_tab"]], **PRIVATE)
+        for tab, slots in others.items():
+            for slot, function, fields, answers in slots:
+                event.then(
+                    parts.when(tab, function, len(answers)),
+                    [made[name] for name in ("now", *fields, "serial")],
+                    [made[name] for name in answers],
+                    js=parts.stamped(slot, len(fields) + 1, tab),
+                    concurrency_id="model",
+                    **PRIVATE,
+                )
     for name in TABS[:-1]:
         made[f"{name}_tab"].select(
             None, None, made["now"], js=f"() => window.ctxmixSpace.tab('{name}')", **PRIVATE

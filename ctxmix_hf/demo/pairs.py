@@ -8,6 +8,7 @@ from typing import Any
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.text.batch import encode_one
+from ctxmix_hf.text.kinds import Tokenizer
 
 
 def check_pair(pair: Any) -> str:
@@ -26,7 +27,7 @@ def both(text: str, pair: str) -> Any:
     return (text, pair) if pair else text
 
 
-def check_takes_pairs(name: str, tokenizer: Any, kinds: int | None) -> None:
+def check_takes_pairs(name: str, tokenizer: Tokenizer, kinds: int | None) -> None:
     """A tokenizer that puts nothing between two segments would only glue them together; `kinds`
     segments have an embedding.
     """
@@ -39,7 +40,7 @@ def check_takes_pairs(name: str, tokenizer: Any, kinds: int | None) -> None:
         )
 
 
-def named(made: Any, tokenizer: Any, text: str, pair: str) -> Any:
+def named(made: Any, tokenizer: Tokenizer, text: str, pair: str) -> Any:
     """The map of a pair with both texts in it: words as they were typed, and the pair in its JSON."""
     if not pair:
         return made

@@ -45,8 +45,7 @@ def method_info(method: str, slow: str = "") -> str:
 def why_panel(account: str, others: dict[str, Any]) -> str:
     """The ledger, and other answers to the same question under it."""
     lines = "".join(
-        f"<div class='ctxmix-scores'><h3>{escape(people_name(name))}</h3>{made.words()._repr_html_()}</div>"
-        for name, made in others.items()
+        f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>" for made in others.values()
     )
     beside = (
         f"<div class='ctxmix-others'><h2>What others say about the same output</h2>{lines}</div>"
@@ -105,17 +104,15 @@ def progress(done: int, of: int, name: str = "") -> str:
 
 def agreement_table(result: dict[str, Any]) -> str:
     """Methods by methods, coloured by correlation."""
-    names = result["methods"]
+    names = [people_name(name) for name in result["methods"]]
     head = "".join(f"<th scope='col'><span>{escape(name)}</span></th>" for name in names)
     body = "".join(
         f"<tr><th scope='row'>{escape(name)}</th>{''.join(map(_cell, row))}</tr>"
         for name, row in zip(names, result["correlation"], strict=True)
     )
-    left = (
-        f"<div class='ctxmix-dim'>Left out as too slow for this text: {escape(', '.join(result['left_out']))}.</div>"
-        if result["left_out"]
-        else ""
-    )
+    slow = ", ".join(people_name(name) for name in result["left_out"])
+    said = f"Left out as too slow for this text: {escape(slow)}."
+    left = f"<div class='ctxmix-dim'>{said}</div>" if slow else ""
     caption = f"Rank correlation of the methods on the row of “{escape(result['target'])}” (last layer, from the input)"
     table = f"<table class='ctxmix-matrix' aria-labelledby='agreement-caption'><tr><td></td>{head}</tr>{body}</table>"
     said = f"<div class='ctxmix-caption' id='agreement-caption'>{caption}</div>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import sha256
 from importlib import resources
 from typing import Any
 
@@ -12,6 +11,7 @@ import gradio as gr
 import ctxmix_hf as cm
 from ctxmix_hf.demo import examples, gate, handlers, options, panels, pictures
 from ctxmix_hf.viz.canvas import as_json, bundle, script, style
+from ctxmix_hf.viz.names import listed_name
 
 _ON_LOAD = """
 const draw = () => {
@@ -40,7 +40,9 @@ def heatmap(name: str, value: Any = None) -> Any:
 
 
 def panel(name: str, value: Any = None) -> Any:
-    """HTML of ours with the number of the request it answers; a late answer is not shown."""
+    """HTML of ours with the request it answers and its number: a late answer is not shown, one to other
+    fields is dimmed.
+    """
     return _hosted("panel", name, name, value)
 
 
@@ -62,7 +64,12 @@ def page_script() -> str:
 def assets(methods: dict[str, str]) -> Any:
     """Styles and scripts as a part of the page, so that they are there whoever serves it; nothing is fetched."""
     known = {name: options.settings(name) for name in methods.values()}
-    names = f"Object.assign(window.ctxmixSpace, {as_json({'methods': methods, 'options': known})});"
+    told = {
+        "methods": methods,
+        "options": known,
+        "reasons": [[*asked, *words] for asked, words in examples.REASONS.items()],
+    }
+    names = f"Object.assign(window.ctxmixSpace, {as_json(told)});"
     return gr.HTML(
         f"<style>{style()}\n{asset('page.css')}</style>",
         js_on_load=f"{script()}\n{page_script()}\n{names}",
@@ -77,11 +84,18 @@ def say(text: str) -> str:
 
 
 def answer(
-    model: str, method: str, text: str, pair: str = "", settings: str = "", serial: str = ""
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    settings: str = "",
+    part: str = "",
+    serial: str = "",
 ) -> dict[str, Any]:
     """Everything the map tab shows of one request, with the request and its number; or why there is nothing."""
-    asked = (model, method, text, pair or "", settings or "")
-    query = dict(zip(("model", "method", "text", "pair", "options"), map(str, asked), strict=True))
+    asked = (model, method, text, pair or "", settings or "", part or "")
+    names = ("model", "method", "text", "pair", "options", "part")
+    query = dict(zip(names, map(str, asked), strict=True))
     try:
         # a stored example waits for nobody
         stored = (
@@ -93,7 +107,9 @@ def answer(
             gate.cancel("main")
             made = handlers.answer(*asked)
         else:
-            made = gate.latest("main", handlers.answer, *asked)
+            made = gate.latest("main", handlers.answer, *asked, order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         return {
             "serial": serial,
@@ -119,6 +135,13 @@ def score(model: str, text: str, pair: str = "") -> str:
     return panels.score_lines(made)
 
 
+def fields(**said: Any) -> dict[str, str]:
+    """What the page's fields say when they ask for this answer, by their ids: a picture that belongs
+    to other fields is dimmed (page.js).
+    """
+    return {name.replace("_", "-"): str(value or "").strip() for name, value in said.items()}
+
+
 def why(
     model: str,
     text: str,
@@ -129,39 +152,58 @@ def why(
     serial: str = "",
 ) -> dict[str, Any]:
     """The ledger of the prediction, with gradients and blank-out beside it."""
+    said = fields(model=model, text=text, pair=pair, why_word=word, why_foil=foil)
+    said["why-rule"] = options.RULE_NAMES.get(rule, "")
     try:
         account, others = gate.latest(
-            "why", handlers.why, model, text, pair, word or "", foil or "", rule or ""
+            "why",
+            handlers.why,
+            model,
+            text,
+            pair,
+            word or "",
+            foil or "",
+            rule or "",
+            order=serial,
         )
-        return {"serial": serial, "html": panels.why_panel(account, others)}
+        html = panels.why_panel(account, others)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
-        return {"serial": serial, "html": panels.message(str(error), "warn")}
+        html = panels.message(str(error), "warn")
+    return {"serial": serial, "fields": said, "html": html}
 
 
 def similar(model: str, text_a: str, text_b: str, serial: str = "") -> dict[str, Any]:
+    said = fields(model=model, text_a=text_a, text_b=text_b)
     try:
-        return {
-            "serial": serial,
-            "html": gate.latest("similarity", handlers.similar, model, text_a, text_b),
-        }
+        html = gate.latest("similarity", handlers.similar, model, text_a, text_b, order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
-        return {"serial": serial, "html": panels.message(str(error))}
+        html = panels.message(str(error))
+    return {"serial": serial, "fields": said, "html": html}
 
 
 def ranked(model: str, query: str, documents: str, serial: str = "") -> dict[str, Any]:
+    said = fields(model=model, text_a=query, documents=documents)
     try:
-        return {
-            "serial": serial,
-            "html": gate.latest("ranking", handlers.ranked, model, query, documents or ""),
-        }
+        html = gate.latest("ranking", handlers.ranked, model, query, documents or "", order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
-        return {"serial": serial, "html": panels.message(str(error))}
+        html = panels.message(str(error))
+    return {"serial": serial, "fields": said, "html": html}
 
 
-def stamped(slot: str, count: int) -> str:
-    """JavaScript: the last of `count` + 1 fields becomes the number of this request."""
+def stamped(slot: str, count: int, tab: str = "") -> str:
+    """JavaScript: the last of `count` + 1 fields becomes the number of this request. With a tab, which
+    the first field names, only while that one is open.
+    """
     names = ", ".join(f"f{k}" for k in range(count))
-    return f"({names}) => [{names}, window.ctxmixSpace.ask('{slot}', {names})]"
+    number = f"window.ctxmixSpace.ask('{slot}', {names})"
+    asked = f"f0 === '{tab}' ? {number} : ''" if tab else number
+    return f"({names}) => [{names}, {asked}]"
 
 
 MODES = ("two methods", "two models", "two sentences")
@@ -173,74 +215,95 @@ def compare(
     method: str,
     text: str,
     pair: str,
+    settings: str,
     other_model: str,
     other_method: str,
     other_text: str,
+    other_settings: str,
     serial: str = "",
-) -> tuple[Any, Any, Any, str]:
-    """Three widgets: first, second, and second minus first."""
+) -> tuple[Any, Any, Any]:
+    """Three widgets: first, second, and second minus first; or, in each, why not."""
+    settings, other_settings = settings or "", other_settings or ""
     second = {
-        "two methods": (model, other_method, text),
-        "two models": (other_model, method, text),
-        "two sentences": (model, method, other_text),
+        "two methods": (model, other_method, text, other_settings),
+        "two models": (other_model, method, text, settings),
+        "two sentences": (model, method, other_text, settings),
     }
-    wanted = second.get(mode) or (other_model, other_method, other_text)
+    wanted = second.get(mode) or (other_model, other_method, other_text, other_settings)
     query = {"mode": mode, "model": model, "method": method, "text": text, "pair": pair or ""}
     query |= {"other_model": other_model, "other_method": other_method, "other_text": other_text}
+    query |= {"options": settings, "other_options": other_settings}
+    said = fields(mode=mode, model=model, text=text, pair=pair, options=settings)
+    said["method"] = listed_name(method)
+    said |= {
+        "two methods": fields(other_method=listed_name(other_method), other_options=other_settings),
+        "two models": fields(other_model=other_model),
+        "two sentences": fields(other_text=other_text),
+    }.get(mode, {})
+    stamp = {"serial": serial, "fields": said}
     try:
-        made = gate.latest("compare", handlers.compared, (model, method, text), wanted, query)
-        first, second_view, gap = ({**view, "serial": serial} for view in made)
-        return first, second_view, gap, ""
+        made = gate.latest(
+            "compare",
+            handlers.compared,
+            (model, method, text, settings),
+            wanted,
+            query,
+            order=serial,
+        )
+        first, second_view, gap = ({**view, **stamp} for view in made)
+        return first, second_view, gap
+    except gate.Overtaken:
+        return gr.skip(), gr.skip(), gr.skip()
     except cm.CtxmixError as error:
-        return gr.skip(), gr.skip(), gr.skip(), panels.message(str(error))
+        wrong = {**stamp, "error": panels.message(str(error))}
+        return wrong, wrong, wrong
 
 
-def _key(asked: tuple[Any, ...]) -> str:
-    return sha256(repr(asked).encode()).hexdigest()[:16]
-
-
-def compare_once(*fields: Any) -> tuple[Any, ...]:
-    """The same, unless exactly this stands there already: the last fields are the key of what does,
-    and the number of the request.
-    """
-    *asked, seen, serial = fields
-    key = _key(tuple(asked))
-    if key == seen:
-        return tuple(gr.skip() for _ in range(5))
-    made = compare(*(*asked, serial))
-    return (*made, "" if made[3] else key)
-
-
-def agree(model: str, text: str, pair: str, target: int) -> str:
+def agree(model: str, text: str, pair: str, target: int) -> dict[str, Any]:
     """The table of agreement, whole."""
     *_, last = agree_steps(model, text, pair, target)
     return last
 
 
-def agree_steps(model: str, text: str, pair: str, target: int) -> Iterator[str]:
+def agree_steps(
+    model: str, text: str, pair: str, target: int, serial: str = ""
+) -> Iterator[dict[str, Any]]:
     """The same, method by method: how far it is, then the table. Each step is a turn at the gate, so
     others are not kept waiting, and what nobody waits for any more is not computed.
     """
-    yield panels.progress(0, 0)
+    stamp = {"serial": serial, "fields": fields(model=model, text=text, pair=pair)}
+    yield {**stamp, "html": panels.progress(0, 0)}
     try:
         place, rows = int(target or 0), dict[str, Any]()
-        quick, left_out = gate.latest("agreement", handlers.quick_methods, model, text, pair)
+        quick, left_out = gate.latest(
+            "agreement", handlers.quick_methods, model, text, pair, order=serial
+        )
         for name in quick:
-            yield panels.progress(len(rows), len(quick), name)
-            rows |= gate.latest("agreement", handlers.target_row, model, text, [name], place, pair)
-        yield panels.agreement_table(handlers.correlations(rows, place, left_out))
+            yield {**stamp, "html": panels.progress(len(rows), len(quick), name)}
+            rows |= gate.latest(
+                "agreement", handlers.target_row, model, text, [name], place, pair, order=serial
+            )
+        table = handlers.correlations(rows, place, left_out)
+        yield {**stamp, "html": panels.agreement_table(table)}
+    except gate.Overtaken:
+        return
     except cm.CtxmixError as error:
-        yield panels.message(str(error))
+        yield {**stamp, "html": panels.message(str(error))}
 
 
 def show_image(
     image: Any, model: str, method: str, name: str | None = "", serial: str = ""
-) -> tuple[Any, str]:
+) -> dict[str, Any]:
+    said = fields(vision_model=model, vision_method=listed_name(method), picture=name)
     try:
-        made = gate.latest("image", pictures.view, image, model.strip(), method, name or "")
-        return {**made, "serial": serial}, ""
+        made = gate.latest(
+            "image", pictures.view, image, model.strip(), method, name or "", order=serial
+        )
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
-        return gr.skip(), panels.message(str(error))
+        made = {"error": panels.message(str(error))}
+    return {**made, "serial": serial, "fields": said}
 
 
 def when(tab: str, function: Any, count: int) -> Any:
@@ -252,9 +315,11 @@ def when(tab: str, function: Any, count: int) -> Any:
     )
 
 
-def opening(tab: str, slot: str = "") -> str:
-    """JavaScript: the first field is the tab, or "link" while a link is opening it; with a slot the
-    last one is the number of the request.
+def opening(tab: str, slot: str) -> str:
+    """JavaScript: the first field is the tab, unless a link is opening it or what its fields say stands
+    there already; the last one is the number of the request.
     """
-    fields = f"...fields.slice(0, -1), window.ctxmixSpace.ask('{slot}')" if slot else "...fields"
-    return f"(now, ...fields) => [window.ctxmixSpace.opening('{tab}'), {fields}]"
+    return (
+        f"(now, ...fields) => {{ const to = window.ctxmixSpace.opening('{tab}', '{slot}'); "
+        f"return [to, ...fields.slice(0, -1), to === '{tab}' ? window.ctxmixSpace.ask('{slot}') : '']; }}"
+    )

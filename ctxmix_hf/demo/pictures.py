@@ -17,6 +17,7 @@ from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import SHELF
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.text.batch import read_images
+from ctxmix_hf.viz.names import people_name
 from ctxmix_hf.viz.signals import patch_grid
 
 DRAWN = ("shapes", "landscape", "board")
@@ -159,7 +160,7 @@ def view(image: Any, model: str, method: str, name: str = "") -> dict[str, Any]:
     query = {"tab": "image", "picture": name, "vision": model, "vision_method": method}
     labels = {"tokens": _labels(made.size, grid, before)}
     return {
-        **made.to_view(title=" · ".join(filter(None, (method, short, said)))),
+        **made.to_view(title=" · ".join(filter(None, (people_name(method), short, said)))),
         **labels,
         "words": labels["tokens"],
         "pin": "0",

@@ -35,6 +35,8 @@ class Settings:
 
     characters: int = _number("CHARACTERS", 2000)
     tokens: int = _number("TOKENS", 256)
+    document_characters: int = _number("DOCUMENT_CHARACTERS", 20_000)
+    document_tokens: int = _number("DOCUMENT_TOKENS", 4096)
     seconds: int = _number("SECONDS", 20)
     kill: int = _number("KILL", 60)
     building: int = _number("BUILDING", 5)

@@ -35,7 +35,7 @@ class Held:
 
     name: str
     model: Any
-    tokenizer: Any
+    tokenizer: Any  # None where it reads pictures
     rate: float  # floating point operations per second of its forward pass
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import library
+from ctxmix_hf.demo import documents, examples, gate, library
 from ctxmix_hf.demo.options import code
+from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import BOX, SHELF, VISION
 
 NUMBERS = ("layer", "specials", "diagonal", "k", "zoom", "even")
@@ -26,7 +27,8 @@ DISPLAY = (
     "zoom",
     "even",
 )
-TEXTS = ("The film is not good.", "This movie is bad.")  # what the tab of similarities opens with
+TEXTS = ("A dull film.", "A boring movie.")  # what the tab of similarities opens with
+DOCUMENTS = ("A boring movie.", "A warm and funny film.", "The boys are tired.")
 Asked = Mapping[str, str]
 
 
@@ -65,13 +67,21 @@ def _text(text: str, pair: str) -> str:
 
 
 def of_map(
-    model: str, method: str, text: str, pair: str = "", options: str = "", settings: str = ""
+    model: str,
+    method: str,
+    text: str,
+    pair: str = "",
+    options: str = "",
+    settings: str = "",
+    part: str = "",
 ) -> str:
-    """A sentence or a pair."""
+    """A sentence, a pair, or the paragraphs (or sentences) of a long text."""
     end = f", {options}" if options else ""
+    long = len(text) > SETTINGS.tokens and not pair.strip()
+    end_of = gate.run(documents.code, model, text, part) if long else ""
     return (
         f"import ctxmix_hf as cm\n\n{load_line(model)}"
-        f"m = cm.explain(model, {_text(text, pair)}, {code(method, settings)})\n"
+        f"m = cm.explain(model, {_text(text, pair)}, {code(method, settings)}{end_of})\n"
         f'm.show({options})    # the same picture\nm.to_html("map.html"{end})    # one file, opens by double click\n'
     )
 
@@ -82,36 +92,43 @@ def of_comparison(a: Asked) -> str:
     method_2 = a.get("other_method", method) if mode in ("", "two methods") else method
     text_2 = a.get("other_text", text) if mode == "two sentences" else text
     second = "model" if other == model else "other"
+    settings = a.get("other_options" if mode in ("", "two methods") else "options", "")
+    ways = code(method, a.get("options", "")), code(method_2, settings)
     options = display(a, "c.")
     return (
         f"import ctxmix_hf as cm\n\n{load_line(model)}{'' if other == model else load_line(other, 'other')}"
-        f"first = cm.explain(model, {_text(text, a.get('pair', ''))}, {method!r}).words()\n"
-        f"second = cm.explain({second}, {_text(text_2, a.get('pair', ''))}, {method_2!r}).words()\n"
-        f"gap = second.difference(first, row_shares={method != method_2 or model != other})\n"
+        f"first = cm.explain(model, {_text(text, a.get('pair', ''))}, {ways[0]}).words()\n"
+        f"second = cm.explain({second}, {_text(text_2, a.get('pair', ''))}, {ways[1]}).words()\n"
+        f"gap = second.difference(first, row_shares={ways[0] != ways[1] or model != other})\n"
         f'print(gap)\ngap.to_html("difference.html"{", " + options if options else ""})    # one '
         "file, opens by double click\n"
     )
 
 
 def of_similarity(a: Asked) -> str:
+    query, documents = a.get("a") or TEXTS[0], (a.get("documents") or "").splitlines()
+    texts = [text for text in documents if text.strip()] or list(DOCUMENTS)
     return (
         f"import ctxmix_hf as cm\n\n{load_line(a['model'])}"
-        f"s = cm.similarity(model, {a.get('a') or TEXTS[0]!r}, {a.get('b') or TEXTS[1]!r})\n"
-        'print(s.finding())\ns.show()    # the same picture\ns.to_html("similarity.html")\n'
+        f"s = cm.similarity(model, {query!r}, {a.get('b') or TEXTS[1]!r})\n"
+        'print(s.finding())\ns.show()    # the same picture\ns.to_html("similarity.html")\n\n'
+        f"r = cm.rank(model, {query!r}, {texts!r})\nprint(r)    # the order, and why\n"
     )
 
 
 def of_reasons(a: Asked) -> str:
-    """The ledger of the prediction."""
-    asked = "".join(
-        f", {name}={a[key].strip()!r}"
-        for key, name in (("word", "class_index"), ("foil", "foil"), ("rule", "rule"))
-        if a.get(key, "").strip()
-    )
+    """The ledger of the prediction, and the others beside it."""
+    word, foil = examples.reason(a, a["model"], a["text"])
+    given = {"class_index": word, "foil": foil}
+    said = "".join(f", {name}={text.strip()!r}" for name, text in given.items() if text.strip())
+    rule = f", rule={a['rule'].strip()!r}" if a.get("rule", "").strip() else ""
     return (
         f"import ctxmix_hf as cm\n\n{load_line(a['model'])}"
-        f"l = cm.ledger(model, {_text(a['text'], a.get('pair', ''))}{asked})\n"
+        f"text = {_text(a['text'], a.get('pair', ''))}\n"
+        f"l = cm.ledger(model, text{said}{rule})\n"
         'print(l.finding())\nl.show()    # the same picture\nl.to_html("ledger.html")\n'
+        'for name in ("blank_out", "grad_x_input", "integrated_gradients"):\n'
+        f"    print(cm.attribute(model, text, name{said}).words())\n"
     )
 
 
@@ -167,5 +184,11 @@ def of_view(query: str, default: Asked) -> str:
     ):
         return others[tab](a)
     return of_map(
-        a["model"], a["method"], a["text"], a.get("pair", ""), display(a), a.get("options", "")
+        a["model"],
+        a["method"],
+        a["text"],
+        a.get("pair", ""),
+        display(a),
+        a.get("options", ""),
+        a.get("part", ""),
     )

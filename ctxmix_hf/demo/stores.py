@@ -12,6 +12,7 @@ from ctxmix_hf.demo import library
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import check_id
 from ctxmix_hf.errors import InputError, RefusedError, StoreError
+from ctxmix_hf.viz.names import people_name
 
 DEFAULT = os.environ.get("CTXMIX_DEMO_STORE", "") or library.NAME
 MOST = 200
@@ -79,6 +80,11 @@ def map_of(name: str, key: str, method: str) -> Any:
 
 def view(name: str, key: str, method: str) -> dict[str, Any]:
     method = method or open_store(name).methods[0]
-    return map_of(name, key, method).to_view(
-        title=f"{method} · {name.rstrip('/').rsplit('/', 1)[-1]}"
+    made = map_of(name, key, method)
+    if hasattr(made, "targets"):
+        raise RefusedError(
+            f"This store keeps rows, not maps, so there is none of {key!r} to draw: read it from Python."
+        )
+    return (made.to_map() if hasattr(made, "to_map") else made).to_view(
+        title=f"{people_name(method)} · {name.rstrip('/').rsplit('/', 1)[-1]}"
     )  # type: ignore[no-any-return]

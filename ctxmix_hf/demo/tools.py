@@ -60,13 +60,14 @@ def _explained(asked: Words) -> Words | None:
         return {"tab": "map", **asked}
     if asked["method"] not in handlers.SCORES:
         return None
-    return {"tab": "why", "text": asked["text"]}  # the ledger, and these scores beside it
+    # the ledger, and these scores beside it; of what is predicted, also where the text is an example
+    return {"tab": "why", "text": asked["text"], "plain": "1"}
 
 
 def _accounted(asked: Words) -> Words | None:
     if asked["word"].isdigit() or asked["foil"].isdigit():
         return None  # the page takes words and labels, not their numbers
-    return {"tab": "why", **asked}
+    return {"tab": "why", "plain": "" if asked["word"] or asked["foil"] else "1", **asked}
 
 
 def _ranked(asked: Words) -> Words | None:

@@ -42,7 +42,7 @@ def main(file: int, megabytes: int, most: int, threads: int, nice: int) -> None:
 
     import torch
 
-    from ctxmix_hf.demo import api, handlers, pictures, stores  # noqa: F401  everything a request may name
+    from ctxmix_hf.demo import api, documents, handlers, pictures, stores  # noqa: F401  everything a request may name
 
     torch.set_num_threads(threads)
     if sys.platform == "linux":

@@ -17,13 +17,14 @@ from ctxmix_hf.evaluation.metrics import mean_of, summarise
 from ctxmix_hf.evaluation.sessions import Result, content_key, rounded
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.recipes import method as recipe
+from ctxmix_hf.text.kinds import Tokenizer
 
 TYPES = ("[CLS]", "[SEP]", ". ,", "other")
 PARTS = ("raw", "effective", "null")
 ANY = "any"
 
 
-def type_of(piece: str, tokenizer: Any) -> str:
+def type_of(piece: str, tokenizer: Tokenizer) -> str:
     """`[CLS]`, `[SEP]`, `. ,` or `other`, whatever the tokenizer calls the first two."""
     if piece == tokenizer.cls_token:
         return TYPES[0]

@@ -30,6 +30,7 @@ from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import instrument
 from ctxmix_hf.text.batch import encode_one, vocabulary_id
 from ctxmix_hf.text.inputs import longest_input
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.targets import first_shown
 from ctxmix_hf.text.tokens import NOTICEABLE, Tokens, unknown_id
 from ctxmix_hf.unwrapping import base_model
@@ -86,7 +87,7 @@ class Bench:
     """What every evaluation works with."""
 
     model: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
     head: Head
     name: str
     fingerprint: str
@@ -262,7 +263,7 @@ class Bench:
 
 def open_bench(
     model: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     head: Head,
     default: str,
     heldout_only: bool | None = None,
@@ -342,7 +343,7 @@ def _check_architecture(named: list[str], head: Head, name: str) -> None:
 
 
 @torch.no_grad()
-def _check_head(model: Any, tokenizer: Any, head: Head, name: str) -> None:
+def _check_head(model: Any, tokenizer: Tokenizer, head: Head, name: str) -> None:
     if head == "any":
         return
     base = base_model(model)

@@ -23,6 +23,7 @@ from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
@@ -89,7 +90,7 @@ SUITE_NAMES = (*SUITES, "all")
 def evaluate(
     suite: str,
     model: Any = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     data: Any = None,
     methods: Any = None,
     limit: int | None = None,
@@ -107,29 +108,42 @@ def evaluate(
 ) -> EvaluationReport | EvaluationTable:
     """Evidence for and against the methods: `print(evaluate("agreement"))` runs offline on the bundled model.
 
-    `suite` is a suite ("agreement", "sentiment", "identifiability", "mixing", "sanity", "all"),
-    which returns an `EvaluationReport` (a mapping from evaluation to table), or one evaluation
-    ("cue_alignment", "faithfulness", ...), which returns its
-    `EvaluationTable`. `ctxmix_hf.evaluation.EVALUATIONS` lists them.
+    `ctxmix_hf.evaluation.EVALUATIONS` lists the evaluations.
 
-    model      a name, a folder or a loaded model (two of them, as a pair, for "model_consistency"); None: the bundled one
-    tokenizer  found beside the model where it is not given
-    data       Hub id ("owner/name", "owner/name:config:split"), CSV/TSV/JSONL/JSON/parquet file, `datasets` object, data
-               frame, or list of texts or dicts; None: the built-in sentences. `columns` renames:
-               {"text": "review"}. Pairs (sentence1 and sentence2, premise and hypothesis, ..., or
-               columns={"text": ..., "pair": ...}) are read as pairs
-    methods    names or objects of maps and attributions; None: a selection
-    limit      use at most so many of the usable sentences, drawn with the seed
-    out        folder for `<evaluation>.csv`, `.json`, `.png`, and `report.json`, `report.md`
-    resume     folder of partial results: a run that was killed goes on from there and gives the same tables
-    seed       of random baselines, bootstrap and probes
-    progress   True, False, or None: only where stderr is a terminal
-    answer     what is explained of a classifier: its "predicted" class, or the "true" one (the row's label)
-    of         "prob" or "logit" of that class, or of the masked word against its foil
-    fitting    how the maps of identifiability are learned: `ctxmix_hf.evaluation.Fitting(...)`, or its `PAPER`
-    pos_tags   for "mixing_pos": a function from a list of words to their parts of speech (or a column `pos_tags`)
-    trust_remote_code  run the code that lies beside the model's weights: only if you have read it
-    """  # noqa: E501
+    Args:
+        suite: A suite ("agreement", "sentiment", "identifiability", "mixing", "sanity", "all") or one evaluation
+            ("cue_alignment", "faithfulness", ...).
+        model: A name, a folder or a loaded model (two of them, as a pair, for "model_consistency"); None: the
+            bundled one.
+        tokenizer: Found beside the model where it is not given.
+        data: Hub id ("owner/name", "owner/name:config:split"), CSV/TSV/JSONL/JSON/parquet file, `datasets` object,
+            data frame, or list of texts or dicts; None: the built-in sentences. Pairs (sentence1 and sentence2,
+            premise and hypothesis, ...) are read as pairs.
+        methods: Names or objects of maps and attributions; None: a selection.
+        limit: Use at most so many of the usable sentences, drawn with the seed.
+        out: Folder for `<evaluation>.csv`, `.json`, `.png`, and `report.json`, `report.md`.
+        resume: Folder of partial results: a run that was killed goes on from there and gives the same tables.
+        seed: Of random baselines, bootstrap and probes.
+        progress: True, False, or None: only where stderr is a terminal.
+        columns: Other names of columns: `{"text": "review"}`, `{"text": ..., "pair": ...}`.
+        pictures: Draw them beside the tables in `out`.
+        answer: What is explained of a classifier: its "predicted" class, or the "true" one (the row's label).
+        of: "prob" or "logit" of that class, or of the masked word against its foil.
+        fitting: How the maps of identifiability are learned: `ctxmix_hf.evaluation.Fitting(...)`, or its `PAPER`.
+        pos_tags: For "mixing_pos": a function from a list of words to their parts of speech (or a column
+            `pos_tags`).
+        trust_remote_code: Run the code that lies beside the model's weights: only if you have read it.
+
+    Returns:
+        An `EvaluationReport` (a mapping from evaluation to table) of a suite, the `EvaluationTable` of one evaluation.
+
+    Raises:
+        InputError: The data cannot be read, or no sentence of it can be used.
+        UnknownNameError: There is no such suite or evaluation.
+
+    Example:
+        >>> print(cm.evaluate("cue_alignment", methods=["alti", "value_zeroing"], limit=50))
+    """
     config = EvaluationConfig(
         methods,
         limit,
@@ -200,7 +214,7 @@ def _default_data(suite: str, head: Head) -> Any:
 
 def open_context(
     model: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     head: Head,
     samples: Samples,
     built_in: bool,

@@ -94,7 +94,13 @@ class EvaluationTable:
         return replace(self, rows=tuple(kept))
 
     def pivot(self, y: str, x: str, value: str) -> EvaluationTable:
-        """One row per `y`, one column per `x`."""
+        """One row per `y`, one column per `x`.
+
+        Args:
+            y: The column whose values become rows.
+            x: The column whose values become columns.
+            value: The column whose values fill the cells.
+        """
         ys, xs = list(dict.fromkeys(self.column(y))), list(dict.fromkeys(self.column(x)))
         cells = {(row[y], row[x]): row[value] for row in self}
         rows = tuple((a, *(cells.get((a, b)) for b in xs)) for a in ys)
@@ -109,7 +115,12 @@ class EvaluationTable:
         return pandas.DataFrame.from_records(list(self.rows), columns=list(self.columns))
 
     def to_csv(self, path: str | Path | None = None, raw: bool = False) -> str:
-        """Texts that look like a formula to a spreadsheet are quoted, unless `raw`."""
+        """Texts that look like a formula to a spreadsheet are quoted, unless `raw`.
+
+        Args:
+            path: Where to write; None only returns the text.
+            raw: Leave cells that begin like a formula as they are.
+        """
         rows = [["" if _plain(c) is None else c for c in row] for row in self.rows]
         return _kept(csv_text(self.columns, rows, raw), path)
 

@@ -29,10 +29,16 @@ def cached_maps(
         raise OptionError(
             "cache= and create_graph=True do not go together: stored maps have no graph."
         )
-    if store.manifest.segments is not None:
+    if (wanted := store.manifest.wanted()) is not None:
+        what = (
+            f"maps of {wanted.segments}"
+            if wanted.segments is not None
+            else "rows"
+            if wanted.targets
+            else "sparse maps"
+        )
         raise StoreError(
-            f"This store holds maps of {store.manifest.segments}, a cache needs maps of tokens: read it by id, "
-            "store['id', 'alti']."
+            f"This store holds {what}, a cache needs maps of tokens: read it by id, store['id', 'alti']."
         )
     recipes, memory = resolve(methods), options.get("max_memory")
     kept = {key: recipe for key, recipe in recipes.items() if key in store.manifest.methods}

@@ -11,7 +11,7 @@ from ctxmix_hf.hub.keys import model_identity, tokenizer_hash
 from ctxmix_hf.hub.manifest import Manifest, MethodEntry, method_entries
 from ctxmix_hf.recipes import resolve
 from ctxmix_hf.results.attributions import unit_name
-from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
@@ -35,12 +35,23 @@ def require_options(key: str, entry: MethodEntry, options: Any) -> None:
             raise StoreError(f"This store is not what was asked for: {'; '.join(gaps)}.")
 
 
-def require_units(manifest: Manifest, made: ContextMixingMap) -> None:
-    """Raise unless the units of a map (tokens, sentences, ...) are the store's."""
+def require_units(manifest: Manifest, made: Any) -> None:
+    """Raise unless a map is of the store's kind: of its units (tokens, sentences, ...), its rows or its size."""
+    rows = [list(one) if isinstance(one, tuple) else one for one in getattr(made, "targets", ())]
+    found = {"targets": rows or None, "top_k": getattr(made, "top_k", None)}
+    held = {"targets": manifest.targets and list(manifest.targets), "top_k": manifest.top_k}
+    if found["top_k"] is not None and made.size < (held["top_k"] or 0):
+        found["top_k"] = held["top_k"]  # shorter texts have no more sources
+    for name in ("targets", "top_k"):
+        if found[name] != held[name]:
+            raise StoreError(
+                f"This store keeps {name}={held[name]}, the result of {made.method} has {found[name]}: make a store "
+                f"of its own for it (MapStore.create(..., {name}=...))."
+            )
     kept = None if manifest.segments is None else unit_name(manifest.segments)
-    found = made.meta.get("unit")
-    if found != kept:
-        names = [name or "token" for name in (kept, found)]
+    unit = made.meta.get("unit")
+    if unit != kept:
+        names = [name or "token" for name in (kept, unit)]
         raise StoreError(
             f"This store keeps one row and column per {names[0]}, the map of {made.method} has one per "
             f"{names[1]}: make a store of its own for it (MapStore.create(..., segments=...))."
@@ -56,7 +67,7 @@ def option_gaps(key: str, stored: dict[str, Any], asked: dict[str, Any]) -> list
 
 
 def differences(
-    manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None
+    manifest: Manifest, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None
 ) -> list[str]:
     """Sentences, one per difference; empty if the store is this model's."""
     found = model_gaps(manifest, model)
@@ -98,7 +109,7 @@ def model_gaps(manifest: Manifest, model: Any) -> list[str]:
 
 
 def require_same(
-    manifest: Manifest, model: Any, tokenizer: Any = None, methods: Any = None
+    manifest: Manifest, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None
 ) -> None:
     gaps = differences(manifest, model, tokenizer, methods)
     if gaps:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ctxmix_hf.errors import InputError, StoreError
@@ -13,9 +15,15 @@ from ctxmix_hf.hub.keys import batch_keys
 from ctxmix_hf.hub.manifest import Manifest
 from ctxmix_hf.hub.shards import to_array
 from ctxmix_hf.hub.writing import NewExample
-from ctxmix_hf.recipes import Recipe, Wanted
+from ctxmix_hf.pooling import read_pooling
+from ctxmix_hf.recipes import Recipe, TargetRows, Wanted
 from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.sparse import SparseMap, Tops
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.tokens import Tokens
+from ctxmix_hf.unwrapping import base_model
+
+Kept = ContextMixingMap | TargetRows | SparseMap  # what a store can hold of a method
 
 
 def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
@@ -38,13 +46,13 @@ def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
 
 def compute(
     model: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer | None,
     methods: dict[str, Recipe],
     given: Any,
     options: dict[str, Any],
-    segments: str | None = None,
+    wanted: Wanted | None = None,
     attributions: Mapping[str, Any] | None = None,
-) -> tuple[dict[str, ContextMixingMap], list[dict[str, Any]], list[str | None]]:
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[str | None]]:
     """(maps of the batch, what the examples file says of each example, cache keys)."""
     from ctxmix_hf.calling import call, read_batch  # a store opens without transformers
 
@@ -53,8 +61,12 @@ def compute(
             "Texts need a tokenizer: pass tokenizer=... to MapStore.create, and the same one to MapStore.open."
         )
     batch = read_batch(model, given, tokenizer)
-    if segments is not None:
-        options = {**options, "targets": Wanted((), True, segments)}
+    if wanted is not None:
+        from ctxmix_hf.explaining import pooled
+
+        pooling = read_pooling(base_model(model).config._name_or_path)
+        named = lambda made, out: pooled(made, pooling, getattr(out, "last_hidden_state", None))
+        options = {**options, "targets": replace(wanted, named=named)}
     out = call(model, batch, output_context_mixing=list(methods.values()), **options)
     maps = dict(zip(methods, out.context_mixing.values(), strict=True))
     first = next(iter(maps.values()))
@@ -71,13 +83,19 @@ def compute(
     if attributions:
         scores = _attributed(model, tokenizer, attributions, inputs, first.mask)
         about = [{**line, "attributions": one} for line, one in zip(about, scores, strict=True)]
-    none: list[str | None] = [None] * len(first)  # a cache holds tokens
-    keys = batch_keys(inputs, first.mask) if segments is None else none
+    if wanted is not None and wanted.targets:
+        about = [{**line, "depth": first.outline.depth} for line in about]
+    none: list[str | None] = [None] * len(first)  # a cache holds whole maps of tokens
+    keys = batch_keys(inputs, first.mask) if wanted is None else none
     return maps, about, keys
 
 
 def _attributed(
-    model: Any, tokenizer: Any, wanted: Mapping[str, Any], inputs: Mapping[str, Any], mask: Tensor
+    model: Any,
+    tokenizer: Tokenizer | None,
+    wanted: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    mask: Tensor,
 ) -> list[dict[str, Any]]:
     """Each example's scores by name, computed by itself and without padding: what `attribute` gives for it alone."""
     from ctxmix_hf.explaining import attribute  # a store opens without transformers
@@ -139,16 +157,17 @@ def _about(
     }
 
 
-def about_map(made: ContextMixingMap, example: int) -> dict[str, Any]:
+def about_map(made: Kept, example: int) -> dict[str, Any]:
     """An example's line from a map that was computed elsewhere."""
-    return _about(made.tokens[example], made.mask[example], None, None)
+    line = _about(made.tokens[example], made.mask[example], None, None)
+    return {**line, "depth": made.outline.depth} if isinstance(made, TargetRows) else line
 
 
 def new_examples(
     manifest: Manifest,
     ids: Sequence[str],
     split: str,
-    maps: dict[str, ContextMixingMap],
+    maps: Mapping[str, Kept],
     about: Sequence[dict[str, Any]],
     keys: Sequence[str | None],
     labels: Sequence[Any] | None,
@@ -166,18 +185,48 @@ def new_examples(
         zip(ids, map(np.flatnonzero, first.mask.cpu().numpy()), strict=True)
     ):
         line = {"id": name, **about[b], "label": None if labels is None else labels[b]}
-        arrays = [to_array(_cut(values[b], real), manifest.dtype, name) for values in series]
+        arrays = [
+            to_array(_cut(values[b], real, manifest), manifest.dtype, name) for values in series
+        ]
         made.append(NewExample(name, split, len(real), keys[b], causal, line, arrays))
     return made
 
 
-def _values(manifest: Manifest, maps: dict[str, ContextMixingMap]) -> list[Tensor]:
-    """`[B, L, T, T]` of every series of shards."""
+def _values(manifest: Manifest, maps: Mapping[str, Kept]) -> list[Tensor]:
+    """`[B, L, T, T]` of every series of shards (rows: `[B, N, T]`; sparse maps: `[B, L, T, 2 K + 1]`)."""
     found = []
     for key, entry in manifest.methods.items():
         for kind in entry.parts:
-            found.append(kept(maps[key], kind))
+            made = maps[key]
+            if isinstance(made, TargetRows):
+                found.append(made.scores)
+            elif isinstance(made, SparseMap):
+                assert manifest.top_k is not None
+                found.append(_packed(made, kind, manifest.top_k))
+            else:
+                found.append(kept(made, kind))
     return found
+
+
+def _packed(made: SparseMap, kind: str, k: int) -> Tensor:
+    """`[B, L, T, 2 K + 1]`: the values, the rest, and the sources as columns of the example without its padding."""
+    tops = made.input if kind == "input" else made.layers
+    if tops is None:
+        raise StoreError(f"The maps of {made.method!r} have no {kind}.")
+    before = made.mask.long().cumsum(dim=1) - 1
+    columns = before.clamp(min=0)[:, None, None].expand(-1, *tops.sources.shape[1:3], -1)
+    sources = columns.gather(-1, tops.sources).to(tops.values.dtype)
+    wide = lambda values: torch.nn.functional.pad(values, (0, k - values.shape[-1]))
+    return torch.cat([wide(tops.values), tops.rest[..., None], wide(sources)], dim=-1)
+
+
+def unpacked(values: Tensor, k: int) -> Tops:
+    """What `_packed` made of one example, `[1, L, T, 2 K + 1]`."""
+    held = min(k, values.shape[2])
+    sources = values[..., k + 1 : k + 1 + held].long()
+    if bool((sources < 0).any()) or bool((sources >= values.shape[2]).any()):
+        raise StoreError("The store is damaged: a sparse map names a token that is not there.")
+    return Tops(sources, values[..., :held], values[..., k])
 
 
 def kept(made: ContextMixingMap, kind: str) -> Tensor:
@@ -200,10 +249,14 @@ def heads_of(values: Mapping[str, Tensor]) -> Tensor | None:
     return values["heads"].unflatten(1, (depth, count // depth))
 
 
-def _cut(values: Any, real: Any) -> Any:
-    """`[L, T, T]` without padding; a view where the real tokens stand together."""
+def _cut(values: Any, real: Any, manifest: Manifest) -> Any:
+    """`[L, T, T]` without padding; a view where the real tokens stand together. Rows have no targets' axis, and of
+    sparse maps only that is one of tokens.
+    """
     if not len(real):
         raise InputError("An example has no tokens: its attention mask is all zero.")
+    if manifest.targets is not None or manifest.top_k is not None:
+        return values[:, real]
     first, last = int(real[0]), int(real[-1]) + 1
     return (
         values[:, first:last, first:last]

@@ -5,6 +5,7 @@ there whole or not at all.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,7 +145,8 @@ def _row(body: dict[str, Any], manifest: Manifest, index: Index) -> IndexRow:
             f"{name!r} has {len(places)} places for {len(index.depths)} series of shards"
         )
     for i, place in enumerate(places):
-        _check_place(name, place, size * size * manifest.itemsize, i, index)
+        each = math.prod(manifest.slice_shape(size)) * manifest.itemsize
+        _check_place(name, place, each, i, index)
         _check_end(name, place, manifest, i)
     line_crc = None if crc is None else whole(crc, 0xFFFFFFFF)
     return IndexRow(

@@ -17,6 +17,7 @@ from huggingface_hub.errors import HFValidationError
 from torch import Tensor
 
 from ctxmix_hf.hub.folders import digest, file_digest
+from ctxmix_hf.text.kinds import Tokenizer
 
 _HEADS = ("pooler", "classifier", "cls", "lm_head")  # above the encoder: they change no map
 
@@ -64,7 +65,7 @@ def quick_mark(model: Any) -> tuple[Any, ...]:
     return tuple(marks)
 
 
-def tokenizer_hash(tokenizer: Any) -> str | None:
+def tokenizer_hash(tokenizer: Tokenizer | None) -> str | None:
     """sha256 of what the tokenizer does to text; truncation and padding, which calls change, are left out."""
     if tokenizer is None:
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxmix_hf.attribution import ATTRIBUTIONS, AbstractAttribution
-from ctxmix_hf.errors import CtxmixError, StoreError
+from ctxmix_hf.errors import CtxmixError, OptionError, StoreError
 from ctxmix_hf.hub.folders import (
     INDEX,
     MANIFEST,
@@ -24,7 +24,7 @@ from ctxmix_hf.hub.folders import (
     is_folder,
     write_atomic,
 )
-from ctxmix_hf.recipes import Recipe, method, plain_name
+from ctxmix_hf.recipes import Recipe, Wanted, checked_top_k, method, plain_name
 from ctxmix_hf.text.segments import UNITS
 
 SCHEMA = 1
@@ -83,6 +83,8 @@ class Manifest:
     )
     # scores per token of the model's own answer, in the examples' lines: a name to all its options
     attributions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    targets: tuple[Any, ...] | None = None  # whose rows are kept instead of maps, one each
+    top_k: int | None = None  # of every row only this many sources are kept, and the rest's sum
 
     @cached_property
     def itemsize(self) -> int:
@@ -100,6 +102,18 @@ class Manifest:
             for name in self.files
             if name.startswith("examples/")
         ]
+
+    def slice_shape(self, size: int) -> tuple[int, ...]:
+        """Of one layer's map of an example, or of one target's row; of a sparse map values, rest and sources."""
+        if self.targets is not None:
+            return (size,)
+        return (size, size if self.top_k is None else 2 * self.top_k + 1)
+
+    def wanted(self) -> Wanted | None:
+        """What a call is asked for instead of whole maps of tokens."""
+        if self.segments is None and self.targets is None and self.top_k is None:
+            return None
+        return Wanted(self.targets or (), self.targets is None, self.segments, self.top_k)
 
     def recipes(self) -> dict[str, Recipe]:
         """The store's methods with their options, as a call takes them."""
@@ -126,7 +140,10 @@ class Manifest:
     def _units(self) -> dict[str, Any]:
         """What only some stores have; the others are written, and recognised, as before it existed."""
         units = {} if self.segments is None else {"segments": self.segments}
-        return {**units, "attributions": self.attributions} if self.attributions else dict(units)
+        rows = {} if self.targets is None else {"targets": list(self.targets)}
+        largest = {} if self.top_k is None else {"top_k": self.top_k}
+        scores = {"attributions": self.attributions} if self.attributions else {}
+        return {**units, **rows, **largest, **scores}
 
     @property
     def fingerprint(self) -> str:
@@ -181,22 +198,25 @@ def _part_json(part: Part) -> dict[str, Any]:
 
 
 def method_entries(
-    recipes: dict[str, Recipe], segments: str | None = None
+    recipes: dict[str, Recipe], wanted: Wanted | None = None
 ) -> dict[str, MethodEntry]:
     """Entries for what `resolve` made of the methods a store was asked for. Flow keeps its input
-    maps: they are the costly part; and so do segments, whose input maps are not those of their layers.
+    maps: they are the costly part; and so do segments and sparse maps, whose input maps are not those of
+    their layers. Of rows there is nothing else.
     """
     made = {}
     for key, recipe in recipes.items():
         options = json.loads(canonical(recipe.method.options()))
         per_head = bool(options.get("per_head"))
-        if per_head and segments is not None:
-            raise StoreError(f"{key}: segments have no maps per head; leave per_head out.")
+        if per_head and wanted is not None:
+            raise StoreError(
+                f"{key}: segments, rows and sparse maps have no maps per head; leave per_head out."
+            )
         kinds = (
             ["input"]
-            if recipe.method.kind == "input"
+            if recipe.method.kind == "input" or (wanted is not None and wanted.targets)
             else ["layers", "input"]
-            if recipe.aggregation == "flow" or segments is not None
+            if recipe.aggregation == "flow" or wanted is not None
             else ["layers"]
         )
         kinds += ["heads"] if per_head and "layers" in kinds else []
@@ -293,7 +313,23 @@ def _manifest(body: dict[str, Any]) -> Manifest:
         files,
         None if body.get("segments") is None else _unit(body["segments"]),
         {str(name): dict(options) for name, options in body.get("attributions", {}).items()},
+        None if body.get("targets") is None else stored_targets(body["targets"]),
+        None if body.get("top_k") is None else checked_top_k(body["top_k"]),
     )
+
+
+def stored_targets(given: Any) -> tuple[Any, ...]:
+    """Targets as a manifest can hold them: positions and names, or lists of these to average."""
+    targets = Wanted.of(given).targets
+    plain = lambda one: type(one) in (int, str)
+    for target in targets:
+        several = isinstance(target, list | tuple) and target and all(map(plain, target))
+        if not plain(target) and not several:
+            raise OptionError(
+                f"targets: {target!r:.60} cannot be kept. Give positions, words, '[CLS]', 'mean_pool' or "
+                "'embedding', or lists of these."
+            )
+    return tuple(list(one) if isinstance(one, list | tuple) else one for one in targets)
 
 
 def _unit(value: Any) -> str:

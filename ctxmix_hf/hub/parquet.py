@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ctxmix_hf.errors import MissingDependencyError
+from ctxmix_hf.errors import MissingDependencyError, StoreError
 from ctxmix_hf.hub.folders import disk_errors
 
 ROWS = 50  # a row group
@@ -31,6 +31,10 @@ def export(store: Any, folder: Path, methods: list[str] | None) -> list[Path]:
         import pyarrow as pa
     except ImportError:
         raise MissingDependencyError.of("pyarrow", "data") from None
+    if store.manifest.targets is not None or store.manifest.top_k is not None:
+        raise StoreError(
+            "Parquet files hold whole maps; this store keeps rows or sparse maps: read them by id, store['id', 'alti']."
+        )
     value = pa.float16() if store.manifest.dtype == "float16" else pa.float32()
     schema = pa.schema([("id", pa.string()), ("map", pa.list_(pa.list_(pa.list_(value))))])
     splits = sorted({row.split for row in store.index})

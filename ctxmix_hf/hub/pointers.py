@@ -25,6 +25,7 @@ from ctxmix_hf.hub.publishing import commit_files
 from ctxmix_hf.hub.weights import require_base_weights
 from ctxmix_hf.modeling import CONFIG_KEY, write_methods
 from ctxmix_hf.recipes import methods_from_json, methods_to_json, resolve
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 POINTER = "ctxmix_config.json"
@@ -43,7 +44,7 @@ def push(
     revision: str | None = None,
     base_revision: str | None = None,
     methods: Any = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     endpoint: str | None = None,
     commit_message: str = "Instrumented with ctxmix_hf",
     license: str | None = None,
@@ -119,7 +120,11 @@ def _commit(api: HfApi, source: str, wanted: str | None) -> str:
 
 
 def _save(
-    model: Any, folder: Path, tokenizer: Any, methods: list[Any], saving: dict[str, Any]
+    model: Any,
+    folder: Path,
+    tokenizer: Tokenizer | None,
+    methods: list[Any],
+    saving: dict[str, Any],
 ) -> None:
     base = base_model(model)
     before = getattr(base.config, CONFIG_KEY, None)

@@ -8,6 +8,7 @@ own, so damage in between is found, not sealed in.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import zlib
@@ -43,12 +44,13 @@ def room_of(shard_size: int) -> int:
     return min(1 << 20, max(1 << 13, shard_size // 256)) // 8 * 8
 
 
-def entry_json(entry: Entry, dtype: str) -> str:
+def entry_json(entry: Entry, manifest: Manifest) -> str:
     """An entry's line in the safetensors header."""
     name, size, begin, end, _ = entry
-    code, itemsize = DTYPES[dtype]
-    depth = (end - begin) // (size * size * itemsize)
-    about = f'{{"data_offsets":[{begin},{end}],"dtype":"{code}","shape":[{depth},{size},{size}]}}'
+    code, itemsize = DTYPES[manifest.dtype]
+    each = manifest.slice_shape(size)
+    shape = ",".join(map(str, ((end - begin) // (math.prod(each) * itemsize), *each)))
+    about = f'{{"data_offsets":[{begin},{end}],"dtype":"{code}","shape":[{shape}]}}'
     return f"{json.dumps(name, ensure_ascii=False)}:{about}"
 
 
@@ -64,9 +66,7 @@ def header(
     """Length and header of a safetensors file, filled with spaces to a multiple of 8 or to `room`."""
     text = (
         "{"
-        + ",".join(
-            [metadata_json(manifest, folder), *(entry_json(e, manifest.dtype) for e in entries)]
-        )
+        + ",".join([metadata_json(manifest, folder), *(entry_json(e, manifest) for e in entries)])
         + "}"
     )
     body = text.encode()
@@ -172,9 +172,7 @@ def check_header(
             raise StoreError(
                 f"{path.name} of {folder!r} is damaged: its header is not JSON."
             ) from error
-    wanted = json.loads(
-        "{" + ",".join(entry_json(entry, manifest.dtype) for entry in entries) + "}"
-    )
+    wanted = json.loads("{" + ",".join(entry_json(entry, manifest) for entry in entries) + "}")
     if found != wanted:
         name = next((n for n in {**wanted, **found} if found.get(n) != wanted.get(n)), "")
         raise StoreError(
@@ -195,7 +193,7 @@ def to_array(values: Any, dtype: str, name: str) -> Any:
     return array
 
 
-def to_tensor(data: bytes, size: int, dtype: str) -> Tensor:
-    """`[L, T, T]` float32 from stored bytes."""
-    array = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1, size, size)
+def to_tensor(data: bytes, each: tuple[int, ...], dtype: str) -> Tensor:
+    """`[L, T, T]` (or as many slices of another shape) float32 from stored bytes."""
+    array = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1, *each)
     return torch.from_numpy(array.astype(np.float32))

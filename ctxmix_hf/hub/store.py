@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,7 @@ from ctxmix_hf.hub.manifest import (
     attribution_options,
     load_manifest,
     method_entries,
+    stored_targets,
 )
 from ctxmix_hf.hub.measuring import measure
 from ctxmix_hf.hub.publishing import commit_files, compare
@@ -50,10 +51,12 @@ from ctxmix_hf.hub.shards import to_tensor
 from ctxmix_hf.hub.weights import cached_weights_differ
 from ctxmix_hf.hub.writing import Writer, locked_store
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.recipes import resolve
+from ctxmix_hf.recipes import TargetRows, Wanted, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.sparse import SparseMap
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.segments import UNITS
 from ctxmix_hf.unwrapping import base_model
 
@@ -68,7 +71,7 @@ class MapStore:
     ) -> None:
         self.manifest, self.index, self.source, self.root = manifest, index, source, root
         self.model: Any = None
-        self.tokenizer: Any = None
+        self.tokenizer: Tokenizer | None = None
         self._writer: Writer | None = None
         self._known: dict[Any, Any] = {}  # models that were compared with this store
 
@@ -88,20 +91,41 @@ class MapStore:
         path: str | Path,
         *,
         model: Any,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
         methods: Any,
         dtype: str = "float32",
         shard_size: int = 256 << 20,
         model_id: str | None = None,
         revision: str | None = None,
         segments: str | None = None,
+        targets: Sequence[Any] | None = None,
+        top_k: int | None = None,
         attributions: Sequence[Any] = (),
     ) -> MapStore:
-        """An empty store in a new folder, open for `add`. `dtype="float16"` halves it, for display;
-        `revision` pins the model; `segments="sentences"` (or `"paragraphs"`) keeps the maps of these
-        instead of the tokens', for long texts. A method with `per_head=True` keeps the maps of its heads
-        too. `attributions=["ledger", "blank_out"]` (names or objects) also keeps these scores of the
-        model's own answer, one example at a time as `attribute` gives them: `store.attribution(id, name)`.
+        """An empty store in a new folder, open for `add`.
+
+        Args:
+            path: The folder; it is made, or must be empty.
+            model: What computes the maps; an instrumented model.
+            tokenizer: Needed where texts are added.
+            methods: Names or methods with options. One with `per_head=True` keeps the maps of its heads too.
+            dtype: `"float32"`, or `"float16"`, half as large, for display.
+            shard_size: Bytes after which a new file begins.
+            model_id: The model's name for people, where it is not that of its files.
+            revision: The model's commit; None: read off the cache where the weights are that commit's.
+            segments: Keep the maps of `"sentences"` or `"paragraphs"` instead of the tokens', for long texts.
+            targets: Keep one row each instead of maps, `["mean_pool", ...]` (`TargetRows`), for long texts.
+            top_k: Keep the largest sources of every row (`SparseMap`), for long texts.
+            attributions: Names or objects of scores that are kept too, of the model's own answer, as
+                `attribute` gives them: `store.attribution(id, name)`.
+
+        Raises:
+            StoreError: There is something in the folder already.
+            OptionError: An option has no such value.
+
+        Example:
+            >>> with cm.MapStore.create("maps", model=model, tokenizer=tokenizer, methods=["alti"]) as store:
+            ...     store.add(["a", "b"], ["The cats sleep.", "A dog runs."])
         """
         root = Path(path)
         if dtype not in DTYPES:
@@ -113,7 +137,13 @@ class MapStore:
                 f"segments={segments!r:.60} cannot be kept: a store has one kind of unit, "
                 f"{' or '.join(map(repr, UNITS))}."
             )
-        entries = method_entries(resolve(methods), segments)
+        asked = {"targets": targets, "segments": segments, "top_k": top_k}
+        wanted = Wanted.asked(asked)
+        if top_k is not None and dtype != "float32":
+            raise OptionError(
+                "top_k=... keeps the places of sources: store it with dtype='float32'."
+            )
+        entries = method_entries(resolve(methods), wanted)
         if (root / MANIFEST).exists():
             raise StoreError(
                 f"There is a store in {root.name!r} already: go on with MapStore.open(path, append=True, model=...)."
@@ -137,14 +167,23 @@ class MapStore:
             shard_size,
             segments=segments,
             attributions=attribution_options(attributions, segments),
+            targets=None if targets is None else stored_targets(targets),
+            top_k=top_k,
         )
         return cls.from_manifest(root, manifest, model, tokenizer)
 
     @classmethod
     def from_manifest(
-        cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Any = None
+        cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Tokenizer | None = None
     ) -> MapStore:
-        """An empty store that says of itself what `manifest` says."""
+        """An empty store that says of itself what `manifest` says.
+
+        Args:
+            root: The folder.
+            manifest: What the store is of.
+            model: What computes the maps.
+            tokenizer: Needed where texts are added.
+        """
         index = Index(depths=[0] * len(manifest.parts))
         store = cls(manifest, index, FolderSource(root, manifest), root)
         store.model, store.tokenizer = model, tokenizer
@@ -164,7 +203,7 @@ class MapStore:
         append: bool = False,
         repair: bool = False,
         model: Any = None,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
     ) -> MapStore:
         """An existing folder, also one whose writer was killed. `append=True` goes on writing where it ended.
 
@@ -172,6 +211,17 @@ class MapStore:
         `repair=True` (with `append=True`) reads the whole store and forgets every damaged example
         too, with all that was added after the first of them. With `model` (and `tokenizer`) the
         store must be of that model: else an error names the difference.
+
+        Args:
+            path: The folder.
+            append: Go on writing; needs `model`, which must be the store's.
+            repair: Forget what is damaged, so that it can be added again.
+            model: What computes the maps that are added.
+            tokenizer: Needed where texts are added.
+
+        Raises:
+            StoreError: The folder holds no store, or a damaged one.
+            StoreInUseError: Somebody else is writing to it.
         """
         root = Path(path)
         if repair and not append:
@@ -207,6 +257,10 @@ class MapStore:
     def merge(cls, path: str | Path, parts: Sequence[Any]) -> MapStore:
         """One closed store from the stores of several workers (paths or stores), in their order:
         the bytes one worker would write.
+
+        Args:
+            path: The folder of the new store.
+            parts: Stores or their folders, of the same model and methods.
         """
         made: MapStore = merging.merge(cls, path, parts)
         return made
@@ -231,6 +285,14 @@ class MapStore:
 
         Texts, pairs, or the tensors of a batch. `options` go to the model call (`max_memory`). The
         same calls give the same files.
+
+        Args:
+            ids: One name per example, each new to the store.
+            texts_or_inputs: As many texts or pairs, or tensors with as many rows.
+            split: The dataset's split they belong to.
+            labels: One per example, kept beside it.
+            batch_size: Examples per model call.
+            options: Of the model call: `max_memory`.
         """
         if self.model is None:
             raise StoreError(
@@ -241,7 +303,7 @@ class MapStore:
         scored = self.manifest.scorers()
         for cut, given in computing.batches(len(names), texts_or_inputs, batch_size):
             maps, about, keys = computing.compute(
-                self.model, self.tokenizer, recipes, given, options, self.manifest.segments, scored
+                self.model, self.tokenizer, recipes, given, options, self.manifest.wanted(), scored
             )
             self._append(
                 names[cut], split, maps, about, keys, None if labels is None else labels[cut]
@@ -250,7 +312,7 @@ class MapStore:
     def add_maps(
         self,
         ids: Sequence[Any],
-        maps: dict[str, ContextMixingMap],
+        maps: Mapping[str, computing.Kept],
         *,
         split: str = "train",
         labels: Sequence[Any] | None = None,
@@ -259,6 +321,14 @@ class MapStore:
     ) -> None:
         """Keep maps that were computed elsewhere, one batch: a map with `len(ids)` examples for
         every method of the store.
+
+        Args:
+            ids: One name per example, each new to the store.
+            maps: A map per method of the store.
+            split: The dataset's split they belong to.
+            labels: One per example, kept beside it.
+            examples: What the examples file says of each; None: what the maps know.
+            keys: What a cache finds each example by; None: nothing.
         """
         names = self._new_ids(ids, labels)
         wanted = set(self.manifest.attributions)
@@ -351,8 +421,10 @@ class MapStore:
     def __contains__(self, name: object) -> bool:
         return name in self.index.rows
 
-    def __getitem__(self, wanted: tuple[Any, Any]) -> ContextMixingMap:
-        """`store["validation-17", "alti"]`: that map with its tokens; from the Hub, one request of its bytes."""
+    def __getitem__(self, wanted: tuple[Any, Any]) -> Any:
+        """`store["validation-17", "alti"]`: that map (or rows, or sparse map) with its tokens; from the Hub, one
+        request of its bytes.
+        """
         if not isinstance(wanted, tuple) or len(wanted) != 2:
             raise InputError("Ask for an example and a method: store['id', 'alti'].")
         return self._map(self._row(wanted[0]), *comparing.find_method(self.manifest, wanted[1]))
@@ -376,8 +448,13 @@ class MapStore:
         body = reading.read_example(self.source, self._row(name))
         return reading.attribution_of(body, method, self.manifest.attributions[method])
 
-    def iter(self, wanted: Any, split: str | None = None) -> Iterator[ContextMixingMap]:
-        """Every map of a method, in the order of the shards; `map.meta["id"]` is the example's id."""
+    def iter(self, wanted: Any, split: str | None = None) -> Iterator[Any]:
+        """Every map of a method, in the order of the shards; `map.meta["id"]` is the example's id.
+
+        Args:
+            wanted: The method's key.
+            split: Of this split only.
+        """
         key, entry = comparing.find_method(self.manifest, wanted)
         return (
             self._map(row, key, entry) for row in list(self.index) if split in (None, row.split)
@@ -393,7 +470,7 @@ class MapStore:
             )
         return row
 
-    def _map(self, row: IndexRow, key: str, entry: MethodEntry) -> ContextMixingMap:
+    def _map(self, row: IndexRow, key: str, entry: MethodEntry) -> computing.Kept:
         values = self.values(row, entry)
         body = reading.read_example(self.source, row)
         meta = {
@@ -412,25 +489,37 @@ class MapStore:
         }
         if self.manifest.segments is not None:
             meta["unit"] = unit_name(self.manifest.segments)
-        return ContextMixingMap(
+        whole = self.manifest.targets is None and self.manifest.top_k is None
+        made = ContextMixingMap(
             key,
-            values.get("layers"),
+            values.get("layers") if whole else _no_numbers(body, row, values),
             torch.ones(1, row.size, dtype=torch.bool),
             [reading.tokens_of(body)],
             entry.aggregation,
             meta=meta,
-            given_input=values.get("input"),
-            heads=computing.heads_of(values),
+            given_input=values.get("input") if whole else None,
+            heads=computing.heads_of(values) if whole else None,
         )
+        if self.manifest.targets is not None:
+            return TargetRows(values["input"], self.manifest.targets, made)
+        if self.manifest.top_k is not None:
+            tops = {kind: computing.unpacked(v, self.manifest.top_k) for kind, v in values.items()}
+            return SparseMap(tops["input"], tops.get("layers"), made)
+        return made
 
     def values(self, row: IndexRow, entry: MethodEntry) -> dict[str, torch.Tensor]:
-        """`[1, L, T, T]` for each series a method keeps (heads: `[1, L * H, T, T]`)."""
+        """`[1, L, T, T]` for each series a method keeps (heads: `[1, L * H, T, T]`; rows: `[1, N, T]`).
+
+        Args:
+            row: The example's line of the index.
+            entry: The method's entry of the manifest.
+        """
         parts = self.manifest.parts
         numbers = {part.folder: i for i, part in enumerate(parts)}
         return {
             kind: to_tensor(
                 self.source.read(part, row.places[numbers[part.folder]]),
-                row.size,
+                self.manifest.slice_shape(row.size),
                 self.manifest.dtype,
             )[None]
             for kind, part in entry.parts.items()
@@ -439,20 +528,46 @@ class MapStore:
     def maps_of_call(
         self, record: ModelRecord, methods: Any, options: dict[str, Any]
     ) -> dict[str, ContextMixingMap]:
-        """What `cache=store` makes of a model call."""
+        """What `cache=store` makes of a model call.
+
+        Args:
+            record: What the call left.
+            methods: What it asked for.
+            options: The rest of what it asked for.
+        """
         return caching.cached_maps(self, record, methods, options)
 
     # ---- trusting ---------------------------------------------------------------------------------------------
-    def matches(self, model: Any, tokenizer: Any = None, methods: Any = None) -> bool:
-        """Whether this store holds what this model would compute. `differences` says what is not the same."""
+    def matches(self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None) -> bool:
+        """Whether this store holds what this model would compute. `differences` says what is not the same.
+
+        Args:
+            model: The model to compare with.
+            tokenizer: Its tokenizer; None: not compared.
+            methods: Methods with their options; None: not compared.
+        """
         return not self.differences(model, tokenizer, methods)
 
-    def differences(self, model: Any, tokenizer: Any = None, methods: Any = None) -> list[str]:
-        """What differs between this store and a model, a tokenizer and methods with their options."""
+    def differences(
+        self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None
+    ) -> list[str]:
+        """What differs between this store and a model, a tokenizer and methods with their options.
+
+        Args:
+            model: The model to compare with.
+            tokenizer: Its tokenizer; None: not compared.
+            methods: Methods with their options; None: not compared.
+        """
         return comparing.differences(self.manifest, model, tokenizer, methods)
 
-    def check(self, model: Any, tokenizer: Any = None, methods: Any = None) -> None:
-        """Raise a StoreError that names the difference, if there is one."""
+    def check(self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None) -> None:
+        """Raise a StoreError that names the difference, if there is one.
+
+        Args:
+            model: The model to compare with.
+            tokenizer: Its tokenizer; None: not compared.
+            methods: Methods with their options; None: not compared.
+        """
         comparing.require_same(self.manifest, model, tokenizer, methods)
 
     def verify(self) -> None:
@@ -479,6 +594,17 @@ class MapStore:
 
         `max_bytes` is the most that index and examples may have together: a larger store is refused
         before they are fetched.
+
+        Args:
+            repo_id: The dataset repository.
+            revision: A tag, branch or commit; None: main.
+            token: What `huggingface_hub` takes.
+            cache_dir: Where files are kept; None: the Hub's cache.
+            endpoint: Another Hub.
+            max_bytes: The most that index and examples may have together.
+
+        Raises:
+            StoreError: There is no such store, or it cannot be read; the message says why.
         """
         where = {"token": token, "cache_dir": cache_dir, "endpoint": endpoint}
         path, sha = fetch_first(repo_id, revision, where)
@@ -513,6 +639,10 @@ class MapStore:
     ) -> Path:
         """Fetch everything (or some methods) into the cache or a folder, verified; the folder.
         Called again after a stop, it goes on.
+
+        Args:
+            folder: Where to; None: the cache.
+            methods: Only these.
         """
         if not isinstance(self.source, HubSource):
             if self.root is None:
@@ -558,6 +688,10 @@ class MapStore:
     ) -> list[Path]:
         """Matrices as Parquet beside the shards (or elsewhere): one `load_dataset` config per
         method. Needs the extra `data`.
+
+        Args:
+            folder: Where to; None: beside the shards.
+            methods: Only these.
         """
         target = Path(folder) if folder is not None else self.root
         if target is None or (folder is None and is_cached(target)):
@@ -565,7 +699,12 @@ class MapStore:
         return parquet.export(self, target, methods)
 
     def render_card(self, repo_id: str = "me/maps", **fields: Any) -> str:
-        """The dataset card this store would be pushed with, filled with measured values where its model is at hand."""
+        """The dataset card this store would be pushed with, filled with measured values where its model is at hand.
+
+        Args:
+            repo_id: The name the card's code shows.
+            fields: Of the card's head: `license=`, ...
+        """
         measured = measure(self) if self.model is not None and len(self.index) else {}
         return cards.dataset_card(
             self.manifest, repo_id, len(self.index), measured, parquet.present(self.root), **fields
@@ -589,6 +728,23 @@ class MapStore:
         Closes the store first. Pushed again after a stop, it sends only what is missing; unchanged,
         it makes no commit. A README.md that is not ours is left alone. `revision` is a branch,
         `tag` is put on the commit.
+
+        Args:
+            repo_id: The dataset repository, made if it is not there.
+            private: Whether a new repository is private.
+            revision: A branch; None: main.
+            tag: A tag that is put on the commit.
+            token: What `huggingface_hub` takes.
+            endpoint: Another Hub.
+            commit_message: The commit's.
+            license: The card's.
+            card: A card of your own.
+
+        Returns:
+            The commit's 40-hex sha.
+
+        Raises:
+            StoreError: The store is damaged or not in a folder, or the Hub refused; nothing was committed.
         """
         self.close()
         if self.root is None or not self.manifest.complete:
@@ -632,3 +788,13 @@ class MapStore:
             *shards,
             *exports,
         ]
+
+
+def _no_numbers(
+    body: dict[str, Any], row: IndexRow, values: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """In place of the layers' maps of a store that keeps none: `[1, L, T, T]` without memory."""
+    depth = body.get("depth", values["input"].shape[1])
+    if type(depth) is not int or not 0 < depth < 10_000:
+        raise StoreError(f"The store is damaged: {row.id!r:.80} has no number of layers.")
+    return torch.empty(1, depth, row.size, row.size, device="meta")

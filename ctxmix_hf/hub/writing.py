@@ -212,7 +212,7 @@ class Writer:
         return begin
 
     def _entry_length(self, entry: Entry) -> int:
-        return 1 + len(entry_json(entry, self.manifest.dtype).encode())
+        return 1 + len(entry_json(entry, self.manifest).encode())
 
     def _empty_header(self, folder: str) -> int:
         return 8 + 2 + len(metadata_json(self.manifest, folder).encode())

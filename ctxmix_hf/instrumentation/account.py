@@ -85,7 +85,9 @@ class Account:
             self.compiled.add(kind)
         return None
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if self.calls >= len(self.names) or name != self.names[self.calls]:
             return
         call = LayerCall.of(module, name, args, kwargs)

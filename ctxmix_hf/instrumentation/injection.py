@@ -53,7 +53,9 @@ class Injection:
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor | None:
         return None if self.on_module is None else self.on_module(module, x, y)
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self.calls >= len(self.names) or name != self.names[self.calls]:
             return None
         call = LayerCall.of(module, name, args, kwargs)
@@ -111,7 +113,9 @@ class AttentionLeaves:
 
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> None: ...
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if (
             self.calls < len(self.names)
             and name == self.names[self.calls]
@@ -152,7 +156,9 @@ class HeadLeaf:
 
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> None: ...
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if (
             self.calls < len(self.names)
             and name == self.names[self.calls]
@@ -200,8 +206,8 @@ class ModelReplay:
     def of(
         cls,
         module: nn.Module,
-        args: Any,
-        kwargs: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
         owner: Instrumentation,
         layers: list[LayerRecord],
         tower: str,

@@ -284,7 +284,13 @@ class LinearTap(Tap):
             )
         return value
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         name = getattr(func, "__name__", "")
         kwargs = kwargs or {}
         if name == "__get__" and func not in _TRANSPOSED:
@@ -307,7 +313,14 @@ class LinearTap(Tap):
         with torch.enable_grad():  # also where the model itself takes no gradients
             return self._ruled(rule, func, name, args, kwargs)
 
-    def _ruled(self, rule: Rule | None, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    def _ruled(
+        self,
+        rule: Rule | None,
+        func: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         run = func if rule is None else lambda *a, **k: rule(self, func, name, a, k)
         if self.audit is not None and not self.keeps(run, *args, **kwargs):
             self.audit.append((name, self.place))
@@ -350,7 +363,9 @@ class LinearTap(Tap):
             self.books, self.audit = own, audit
         return True
 
-    def _embedding(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _embedding(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         rows = func(*args, **kwargs)
         weight = args[1] if len(args) > 1 else kwargs["weight"]
         assert self.on_embedding is not None
@@ -428,7 +443,11 @@ Rule = Callable[[LinearTap, Any, str, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def _shape(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     result, source = func(*args, **kwargs), args[0] if args else None
     if isinstance(source, Tensor):
@@ -443,7 +462,11 @@ def _shape(
 
 
 def _frozen(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """A measure: its value, from which nothing descends."""
     return func(*_detached(args), **_detached(kwargs))
@@ -461,7 +484,11 @@ def _detached(values: Any) -> Any:
 
 
 def _softmax(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     x = args[0] if args else kwargs["input"]
     if tap.rule == "through":
@@ -491,7 +518,11 @@ def _through_softmax(tap: LinearTap, x: Tensor, result: Tensor, dim: int) -> Ten
 
 
 def _pointwise(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     x = args[0] if args else kwargs["input"]
     if not live(x):  # a live exponent or limit
@@ -535,14 +566,20 @@ def activation(tap: LinearTap, func: Callable[[Tensor], Tensor], x: Tensor) -> T
 
 
 def _glu(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
     value, gate = args[0].chunk(2, dim=dim)
     return _times(tap, value, _pointwise(tap, torch.sigmoid, "sigmoid", (gate,), {}))
 
 
-def _times(tap: LinearTap, a: Any, b: Any, func: Any = torch.mul, **kwargs: Any) -> Any:
+def _times(
+    tap: LinearTap, a: Any, b: Any, func: Callable[..., Any] = torch.mul, **kwargs: Any
+) -> Any:
     """A product, number by number."""
     if not (live(a) and live(b)):
         result = func(a, b, **kwargs)
@@ -591,7 +628,11 @@ def _per_row(factor: Any) -> bool:
 
 
 def _multiply(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     a, b = args[0], args[1] if len(args) > 1 else kwargs["other"]
     if name in ("mul_", "__imul__"):
@@ -602,7 +643,11 @@ def _multiply(
 
 
 def _divide(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     a, b = args[0], args[1] if len(args) > 1 else kwargs["other"]
     if name in ("__rtruediv__", "__rdiv__"):
@@ -626,7 +671,11 @@ def _divide(
 
 
 def _add(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     a, b = args[0], args[1] if len(args) > 1 else kwargs["other"]
     sign = -1.0 if name in SUBTRACT or name in _REVERSED else 1.0
@@ -696,7 +745,11 @@ def _component(tap: LinearTap, what: str, total: Tensor, part: Tensor) -> None:
 
 
 def _linear(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     names_ = ("input", "weight", "bias")
     call = {**dict(zip(names_, args, strict=False)), **kwargs}
@@ -716,7 +769,11 @@ def _after_map(tap: LinearTap, x: Any, result: Tensor, bias: Any = None) -> Tens
 
 
 def _addmm(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`bias + x @ weight`, also with the bias of a whole batch."""
     given = {**dict(zip(("input", "mat1", "mat2"), args, strict=False)), **kwargs}
@@ -742,7 +799,11 @@ def _addmm(
 
 
 def _convolution(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     bias = args[2] if len(args) > 2 else kwargs.get("bias")
     result = func(*args, **kwargs)
@@ -752,7 +813,11 @@ def _convolution(
 
 
 def _layer_norm(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     order = ["input", "normalized_shape", "weight", "bias", "eps"]
     call = {
@@ -776,7 +841,11 @@ def _layer_norm(
 
 
 def _rms_norm(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     call = {
         "weight": None,
@@ -798,7 +867,11 @@ def _rms_norm(
 
 
 def _group_norm(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Groups of channels `[B, C, ...]`, each with its own mean and deviation."""
     call = {
@@ -825,7 +898,11 @@ def _group_norm(
 
 
 def _affine(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Linear but for a constant, which is what it gives at zero: joining with constants, padding,
     norms with stored statistics.
@@ -875,7 +952,11 @@ def _filled(value: Any) -> Any:
 
 
 def _cat(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     parts = args[0] if args else kwargs.get("tensors", ())
     if all(live(part) or not part.numel() for part in parts):
@@ -884,7 +965,11 @@ def _cat(
 
 
 def _masked(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`masked_fill`: what is filled in is a constant; scores keep their place before the softmax."""
     value = args[2] if len(args) > 2 else kwargs.get("value", 0.0)
@@ -899,7 +984,11 @@ def _masked(
 
 
 def _where(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     if len(args) < 3 or (live(args[1]) and live(args[2])):
         return func(*args, **kwargs)
@@ -912,7 +1001,11 @@ def _where(
 
 
 def _write(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Written in place: what a constant buffer held, or a constant that is written over something live, is a line."""
     target = args[0]
@@ -955,7 +1048,9 @@ def _held(value: Any) -> Any:
     return made
 
 
-def _bilinear(tap: LinearTap, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _bilinear(
+    tap: LinearTap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Contractions: with one live factor linear, with n of them each gets an n-th."""
     result = func(*args, **kwargs)
     count = sum(live(v) for v in _flat(args))
@@ -966,7 +1061,11 @@ def _bilinear(tap: LinearTap, func: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _contraction(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     if (
         tap.rule == "frozen"
@@ -1015,7 +1114,11 @@ def _attention(
 
 
 def _sdpa(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     order = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     call = {**dict(zip(order, args, strict=False)), **kwargs}
@@ -1061,7 +1164,11 @@ def _through_attention(tap: LinearTap, call: dict[str, Any]) -> Tensor:
 
 
 def _multi_head(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """One torch function that holds a whole attention block (wavlm): its parts, each by its own rule."""
     with torch.no_grad():
@@ -1083,7 +1190,11 @@ def _multi_head(
 
 
 def _normalise(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`F.normalize`: the length is frozen."""
     x = args[0] if args else kwargs["input"]
@@ -1100,7 +1211,11 @@ def _normalise(
 
 
 def _cosine(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     a, b = args[:2]
     dim = args[2] if len(args) > 2 else kwargs.get("dim", 1)
@@ -1110,7 +1225,11 @@ def _cosine(
 
 
 def _extreme(
-    tap: LinearTap, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tap: LinearTap,
+    func: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """`maximum`, `minimum` of two: whichever is taken; a constant one is a line."""
     if len(args) > 1 and isinstance(args[1], Tensor) and live(args[0]) and live(args[1]):

@@ -135,7 +135,9 @@ class Probe:
         if self.tap.trace is not None and y is not x:
             self.tap.trace.add("module", (self.tap.trace.node(x),), self.tap.trace.node(y), module)
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         call = LayerCall.of(module, name, args, kwargs)
         if call is None:
             return None

@@ -115,7 +115,9 @@ class Recorder:
         self._above: Tensor | None = None  # the last layer's output
 
     # ---- reports from the hooks -------------------------------------------------------------------------------
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         call = LayerCall.of(module, name, args, kwargs)
         if call is None:
             return
@@ -206,26 +208,29 @@ class Recorder:
         signature = hash((name, trace.signature(layer.start)))
         proof = self.owner.proofs.get((index, signature))
         built, why = None, ""
-        try:
-            built = build_block(
-                trace,
-                layer.start,
-                layer.hidden,
-                trace.node(layer.output),
-                product,
-                attention,
-                batch,
-                prove=proof is None,
-                whole=proof is None or (proof.feed_forward and self.gather is None),
-            )
-            layout = built.layout
-        except Unmatched as reason:
-            why = _in_chunks(layer.call.module) or str(reason)
+        if proof is None or self.gather is None or self.gather.reads_blocks:
+            try:
+                built = build_block(
+                    trace,
+                    layer.start,
+                    layer.hidden,
+                    trace.node(layer.output),
+                    product,
+                    attention,
+                    batch,
+                    prove=proof is None,
+                    whole=proof is None or (proof.feed_forward and self.gather is None),
+                )
+                layout = built.layout
+            except Unmatched as reason:
+                why = _in_chunks(layer.call.module) or str(reason)
+        else:
+            why = "nobody asked for its parts."
         mask = self._padding(layer, attention, batch)
         kept = (lambda t: t) if self.keep_graph else Tensor.detach
         scaling = self.owner.scalings.get((index, signature), 0.0)
         inputs = None
-        if scaling is not None and self.gather is None:
+        if scaling is not None and self.gather is None and attention.deferred is None:
             inputs, settled = find_attention_inputs(
                 trace, layer.start, layer.hidden, product, attention, layout, scaling or None
             )
@@ -508,7 +513,9 @@ class SeeOnly:
     owner: Instrumentation
     trace: Trace
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None: ...
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None: ...
 
     def leave(self, name: str, output: Any) -> None: ...
 

@@ -55,8 +55,13 @@ class Maps(Protocol):
     """
 
     streams: bool
-    defers: bool  # its methods read attention by blocks of rows
     reads_value_bias: bool
+    reads_blocks: bool  # its methods read more of a layer than its attention product
+
+    @property
+    def defers(self) -> bool:
+        """Its methods read attention by blocks of rows, so that nobody keeps it."""
+        ...
 
     def add(self, layer: LayerRecord) -> None: ...
 
@@ -117,7 +122,9 @@ class RecordedCall:
             else self._record(request, call, args, kwargs)
         )
 
-    def _begin(self, request: Request, args: Any, kwargs: Any) -> tuple[Recorder, Maps | None]:
+    def _begin(
+        self, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Recorder, Maps | None]:
         base, keep_graph = base_model(self.module), bool(request.options.get("create_graph"))
         recorder = Recorder(
             self.owner, batch_sizes(base, args, kwargs), padding_mask(args, kwargs), keep_graph
@@ -128,13 +135,15 @@ class RecordedCall:
         maps = self.maker.begin(request.methods, request.options, whole)
         if maps.streams:
             recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
-            if maps.defers:
-                recorder.tap.defer_from = DEFER_FROM
-                recorder.slim = bool(self.owner.proofs)
+            recorder.slim = maps.defers and bool(self.owner.proofs)
+        if maps.defers:
+            recorder.tap.defer_from = DEFER_FROM
         return recorder, maps
 
     @keeps_modes
-    def _record(self, request: Request, call: Any, args: Any, kwargs: Any) -> Any:
+    def _record(
+        self, request: Request, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         module, base = self.module, base_model(self.module)
         check_call(base, module, args, kwargs)
         self.owner.dtype = base.dtype
@@ -204,8 +213,8 @@ def model_records(
     recorder: Recorder,
     towers: dict[str, list[int]],
     module: nn.Module,
-    args: Any,
-    kwargs: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     output: Any,
     named: Sequence[Tokens] | None = None,
 ) -> dict[str, tuple[ModelRecord, list[int]]]:

@@ -25,6 +25,7 @@ from ctxmix_hf.errors import (
 from ctxmix_hf.instrumentation.awake import ACTIVE
 from ctxmix_hf.instrumentation.overrides import Span, refusal_of, span_of
 from ctxmix_hf.records import ModelRecord
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.tokens import Tokens, numbered, read_tokens
 from ctxmix_hf.unwrapping import base_model, encoder_of, unwrapped
 
@@ -34,7 +35,9 @@ class Listener(Protocol):
 
     owner: Instrumentation
 
-    def enter(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> Any: ...
+    def enter(
+        self, module: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any: ...
     def leave(self, name: str, output: Any) -> Any: ...
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> Any: ...
 
@@ -83,7 +86,7 @@ class Instrumentation:
         default_factory=set
     )  # activation modules whose operations the tap cannot see
     warned: set[str] = field(default_factory=set)
-    tokenizer: Any = None
+    tokenizer: Tokenizer | None = None
     source: str | None = None  # where the model came from
     revision: str | None = None  # the commit its weights came from, where it is known
     spans: bool = False  # layers are spans between modules, not modules
@@ -171,7 +174,7 @@ class EnterLayer(_Hook):
         super().__init__(owner)
         self.name = name
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         active = self.active()
         return None if active is None else active.enter(module, self.name, args, kwargs)
 
@@ -181,7 +184,7 @@ class LeaveLayer(_Hook):
         super().__init__(owner)
         self.name = name
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         active = self.active()
         return None if active is None else active.leave(self.name, output)
 
@@ -189,7 +192,7 @@ class LeaveLayer(_Hook):
 class SeeModule(_Hook):
     """Reports a leaf module's input and output: it may turn out to be a norm or an activation."""
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         active = self.active()
         if (
             active is None
@@ -204,7 +207,7 @@ class SeeModule(_Hook):
 class StartAtNorm(_Hook):
     """Puts another sum of embeddings before the embedding norm."""
 
-    def __call__(self, module: nn.Module, args: Any) -> Any:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
         injects = getattr(self.active(), "before_embedding_norm", None)  # an `Injection` does
         altered = None if injects is None else injects()
         return None if altered is None else (altered.to(args[0].dtype), *args[1:])
@@ -213,7 +216,7 @@ class StartAtNorm(_Hook):
 class StartAfterNorm(_Hook):
     """Puts another e^0 behind the embedding norm, for families whose first layer has no module to enter."""
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         injects = getattr(self.active(), "after_embedding_norm", None)
         return None if injects is None else injects(output)
 

@@ -54,7 +54,13 @@ class Tap(TorchFunctionMode):
         self.on_attention = on_attention
         self.defer_from: int | None = None  # tokens from which probabilities are left for later
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs, trace = kwargs or {}, self.trace
         if trace is None:
             return func(*args, **kwargs)
@@ -91,7 +97,7 @@ def _hidden_like(value: Any) -> bool:
 
 
 def _run(
-    trace: Trace, func: Any, args: Any, kwargs: Any
+    trace: Trace, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[int | None, int | None], Any, Any]:
     """Run `func` and give (nodes of the first two operands, their values, result), minding in-place functions."""
     operands = (*args[:2], kwargs.get("other"))[:2] if len(args) < 2 else args[:2]
@@ -114,7 +120,9 @@ def _node(trace: Trace, value: Any) -> int | None:
     return trace.node(value) if isinstance(value, Tensor) and _tracked(trace, value) else None
 
 
-def _alias(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _alias(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     result = func(*args, **kwargs)
     trace = tap.trace
     if (
@@ -136,11 +144,15 @@ def _alias(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
 _TRANSPOSES = frozenset((Tensor.T.__get__, Tensor.mT.__get__, Tensor.data.__get__))  # type: ignore[attr-defined]
 
 
-def _attribute(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _attribute(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return _alias(tap, func, args, kwargs) if func in _TRANSPOSES else func(*args, **kwargs)
 
 
-def _still_probabilities(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _still_probabilities(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     result = func(*args, **kwargs)
     if tap.trace is not None and any(
         tap.trace.known(arg) in tap.trace.probabilities for arg in args
@@ -149,7 +161,7 @@ def _still_probabilities(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _add(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _add(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     trace = tap.trace
     if trace is None or not any(_hidden_like(arg) for arg in args):
         return func(*args, **kwargs)
@@ -164,7 +176,9 @@ def _add(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _subtract(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _subtract(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """`x - constant` is a shift; a difference of two streams carries neither unharmed."""
     trace = tap.trace
     if trace is None or not any(_hidden_like(arg) for arg in args):
@@ -176,7 +190,9 @@ def _subtract(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _scale(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _scale(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     trace = tap.trace
     if trace is None or not any(_hidden_like(arg) or trace.known(arg) is not None for arg in args):
         return func(*args, **kwargs)
@@ -195,7 +211,9 @@ def _scale(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _linear(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _linear(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     result = func(*args, **kwargs)
     if tap.trace is not None and func.__name__ == "linear":
         bias = args[2] if len(args) > 2 else kwargs.get("bias")
@@ -213,7 +231,9 @@ def _saw_linear(trace: Trace, x: Tensor, result: Tensor, call: LinearCall) -> No
     trace.add("linear", (trace.node(x),), trace.node(result), call)
 
 
-def _conv1d(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _conv1d(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     result = func(*args, **kwargs)
     if tap.trace is not None and len(args) >= 2 and args[1].shape[-1] == 1:
         bias = args[2] if len(args) > 2 else kwargs.get("bias")
@@ -223,7 +243,7 @@ def _conv1d(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _norm(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _norm(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = func(*args, **kwargs)
     if tap.trace is not None:
         rest = ["weight", "bias", "eps"] if func.__name__ == "layer_norm" else ["weight", "eps"]
@@ -246,7 +266,9 @@ def _norm(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _activation(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _activation(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     result = func(*args, **kwargs)
     source = tap.trace.known(args[0]) if tap.trace is not None else None
     if tap.trace is not None and source is not None and result is not args[0]:
@@ -257,7 +279,9 @@ def _activation(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _clamp(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _clamp(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A guard against overflow that had nothing to do (T5 in float16) carries the stream unharmed."""
     result = func(*args, **kwargs)
     if (
@@ -270,7 +294,7 @@ def _clamp(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _cat(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _cat(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Joined to nothing (an empty cache of keys and values) it is still the same tensor."""
     result = func(*args, **kwargs)
     parts = [
@@ -283,14 +307,18 @@ def _cat(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _softmax(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _softmax(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     result = func(*args, **kwargs)
     if tap.trace is not None and result.dim() >= 3:
         tap.trace.probabilities.add(tap.trace.node(result))
     return result
 
 
-def _matmul(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _matmul(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     trace = tap.trace
     if trace is None or len(args) < 2:
         return func(*args, **kwargs)
@@ -309,7 +337,9 @@ def _matmul(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _einsum(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _einsum(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     trace = tap.trace
     operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
     if trace is None or len(operands) != 2 or not isinstance(args[0], str):
@@ -349,7 +379,7 @@ def _product(
     return context
 
 
-def _sdpa(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _sdpa(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tap.trace is None:
         return func(*args, **kwargs)
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -399,7 +429,9 @@ def _deferred(tap: Tap, call: dict[str, Any]) -> BlockAttention | None:
     )
 
 
-def _multi_head(tap: Tap, func: Any, args: Any, kwargs: Any) -> Any:
+def _multi_head(
+    tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """One torch function that holds a whole attention block, projections included (wavlm)."""
     result = func(*args, **kwargs)
     if tap.trace is None:

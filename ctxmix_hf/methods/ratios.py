@@ -25,7 +25,20 @@ def mixing_ratio(layer: LayerRecord, stage: Stage) -> Tensor:
 
 
 def mixing_ratios(record: ModelRecord, decomposition: str = "norm_enc") -> Tensor:
-    """`r_i` per layer, `[B, L, T]`, for `norm`, `norm_res`, `norm_resln` or `norm_enc` (or a stage's name)."""
+    """`r_i` per layer, `[B, L, T]`, for `norm`, `norm_res`, `norm_resln` or `norm_enc` (or a stage's name).
+
+    How much of a token's vector comes from the other tokens (Kobayashi et al. 2021; Modarressi et al. 2022, eq. 14).
+
+    Args:
+        record: What `output_decomposition=True` left.
+        decomposition: `"norm"`, `"norm_res"`, `"norm_resln"` or `"norm_enc"`, or a stage of the record.
+
+    Returns:
+        `[B, L, T]`.
+
+    Raises:
+        UnknownNameError: There is no such decomposition.
+    """
     stage = STAGE_OF.get(decomposition, decomposition)
     if stage not in STAGES:
         raise UnknownNameError.among("decomposition", decomposition, [*STAGE_OF, *STAGES])

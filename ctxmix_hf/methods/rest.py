@@ -79,7 +79,7 @@ class ZeroedValues:
 
     rest: Rest
     heads: Tensor  # F [B, H, T, D]
-    weights: Tensor  # A [B, H, T, T]
+    weights: Tensor  # A [B, H, T, T]; without numbers where nobody kept it
     output: Tensor  # [B, T, D], with nothing zeroed, by the same arithmetic
     inner: (
         tuple[Tensor, Tensor, Tensor] | None
@@ -87,14 +87,16 @@ class ZeroedValues:
     gate: tuple[Tensor, Tensor, Tensor] | None
 
     @classmethod
-    def of(cls, layer: LayerRecord) -> ZeroedValues | None:
-        """None where the rest of the layer has no closed form."""
-        return _zeroed_values(layer)
+    def of(cls, layer: LayerRecord, targets: int | None = None) -> ZeroedValues | None:
+        """None where the rest of the layer has no closed form. For fewer targets than heads the first product is
+        cheaper once per pair.
+        """
+        return _zeroed_values(layer, targets is None or targets > layer.attention.shape[1])
 
     @classmethod
-    def make(cls, layer: LayerRecord, rest: Rest) -> ZeroedValues:
+    def make(cls, layer: LayerRecord, rest: Rest, many: bool) -> ZeroedValues:
         heads = layer.head_vectors
-        linearly = rest.feed_forward is not None and rest.block.branch_norm is None
+        linearly = many and rest.feed_forward is not None and rest.block.branch_norm is None
         ff = rest.feed_forward
         inner = _first_product(rest, heads, ff.inner) if linearly and ff is not None else None
         gate = (
@@ -106,11 +108,19 @@ class ZeroedValues:
         return cls(rest, heads, layer.attention, output, inner, gate)
 
     def outputs(
-        self, b: int, sources: slice, targets: slice | Tensor, head: int | None = None
+        self,
+        b: int,
+        sources: slice,
+        targets: slice | Tensor,
+        head: int | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """`out_i^(-j)`, `[sources, targets, D]`, of example b; `head` zeroes the values in one head only."""
+        """`out_i^(-j)`, `[sources, targets, D]`, of example b; `head` zeroes the values in one head only. `rows` are
+        the targets' attention `[B, H, targets, T]`, where the caller made it.
+        """
         chosen = slice(None) if head is None else slice(head, head + 1)
-        weights = self.weights[b, chosen][:, targets][:, :, sources].permute(2, 1, 0)  # [S, T', H]
+        rows = self.weights[b, :, targets] if rows is None else rows[b]
+        weights = rows[chosen][:, :, sources].permute(2, 1, 0)  # [S, T', H]
         part = weights @ self.heads[b, chosen, sources].transpose(0, 1)  # z[i,j] [S, T', D]
         block = self.rest.block
         if self.rest.feed_forward is None:
@@ -119,8 +129,9 @@ class ZeroedValues:
             branch = part.neg_().add_(block.branch_norm.input[b, targets])
             return self.rest(block.branch_norm(branch).add_(block.residual[b, targets]))
         u = part.neg_().add_(block.before_norm[b, targets])
+        if self.inner is None:
+            return self.rest(u)
         entered, inverse = _enter(self.rest.entry, u)
-        assert self.inner is not None
         hidden = _inner(self.inner, b, sources, targets, chosen, weights, inverse)
         gate = (
             None
@@ -131,9 +142,9 @@ class ZeroedValues:
 
 
 @computed_once
-def _zeroed_values(layer: LayerRecord) -> ZeroedValues | None:
+def _zeroed_values(layer: LayerRecord, many: bool) -> ZeroedValues | None:
     rest = Rest.of(layer)
-    return None if rest is None else ZeroedValues.make(layer, rest)
+    return None if rest is None else ZeroedValues.make(layer, rest, many)
 
 
 def _first_product(

@@ -10,7 +10,7 @@ from torch import Tensor
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.ranks import average_ranks
 from ctxmix_hf.algebra.shares import to_shares
-from ctxmix_hf.errors import OptionError, UnsupportedMethodError
+from ctxmix_hf.errors import InputError, OptionError, UnsupportedMethodError
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
 from ctxmix_hf.methods.rest import ZeroedValues
 from ctxmix_hf.records import LayerRecord
@@ -28,9 +28,9 @@ class ValueZeroing(LayerMethod):
     layer, feed-forward included; each layer starts from its recorded input.
 
     Exact wherever a layer can be run again; where the decomposition is known, `out^(-j) = rest(u - z_j)` is used
-    (`shortcut=False` forces the re-run). `targets` restricts the rows that are computed, the others
-    are zero. `normalised` (with `distance="euclidean"` only) brings vectors to length 1 before they
-    are compared.
+    (`shortcut=False` forces the re-run). `targets` (positions) restricts the rows that are computed, the
+    others are zero: for each target and layer T pairs instead of T^2. `normalised` (with
+    `distance="euclidean"` only) brings vectors to length 1 before they are compared.
     """
 
     distance: str = "cosine"
@@ -63,6 +63,11 @@ class ValueZeroing(LayerMethod):
                 f"{self.distance} does not depend on lengths, so leave it out."
             )
 
+    @property
+    def defers(self) -> bool:
+        """Some targets need their own rows of attention only."""
+        return self.targets is not None and not self.per_head
+
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         return self._shares(self._raw(layer, budget, None), layer)
 
@@ -80,34 +85,67 @@ class ValueZeroing(LayerMethod):
         return to_shares(raw, layer.mask if self.targets is None else None)
 
     def _raw(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
-        zeroed = ZeroedValues.of(layer) if self.shortcut else None
-        if zeroed is not None:
+        chosen = None if self.targets is None else _places(self.targets, layer.mask.shape[1])
+        few = None if chosen is None else len(chosen)
+        zeroed = ZeroedValues.of(layer, few) if self.shortcut else None
+        rows = layer.attention if chosen is None else _rows(layer, chosen)
+        if zeroed is None:
+            raw = self._by_replay(layer, budget, head)
+            raw = raw if chosen is None else raw[:, chosen]
+        elif chosen is None:
             raw = self._by_shortcut(layer, zeroed, budget, head)
         else:
-            raw = self._by_replay(layer, budget, head)
-        seen = (
-            layer.attention.amax(dim=1) > 0
-        )  # a source nobody attends to contributes exactly nothing
-        raw = raw * (seen & layer.mask[:, :, None] & layer.mask[:, None, :])
-        return raw if self.targets is None else raw * _chosen(self.targets, raw)
+            raw = self._chosen_by_shortcut(layer, zeroed, budget, head, rows, chosen)
+        seen = rows.amax(dim=1) > 0  # a source nobody attends to contributes exactly nothing
+        real = layer.mask if chosen is None else layer.mask[:, chosen]
+        raw = raw * (seen & real[:, :, None] & layer.mask[:, None, :])
+        if chosen is None:
+            return raw
+        made = raw.new_zeros(len(raw), layer.mask.shape[1], layer.mask.shape[1])
+        made[:, chosen] = raw
+        return made
 
     def _by_shortcut(
         self, layer: LayerRecord, zeroed: ZeroedValues, budget: Budget, head: int | None
     ) -> Tensor:
-        batch, tokens, width = layer.output.shape
+        batch, tokens, _ = layer.output.shape
         raw = layer.output.new_zeros(batch, tokens, tokens)
-        wide = width if zeroed.inner is None else 2 * zeroed.inner[2].numel() + 6 * width
-        rows = tokens if self.targets is None else len(self.targets)
-        each = rows * wide * layer.output.element_size()
+        each = tokens * _bytes_of_pair(zeroed, layer.output)
         causal = bool((layer.attention.triu(1) == 0).all())
         for b in range(batch):
             last = int(layer.mask[b].nonzero().max()) + 1
             compared = self._prepare(zeroed.output[b])
-            for sources in budget.chunks(last, each, limit=max(1, PAIRS_AT_ONCE // rows)):
+            for sources in budget.chunks(last, each, limit=max(1, PAIRS_AT_ONCE // tokens)):
                 first = sources.start if causal else 0  # nobody before a source sees it
-                targets = slice(first, last) if self.targets is None else torch.tensor(self.targets)
+                targets = slice(first, last)
                 out = zeroed.outputs(b, sources, targets, head)
                 raw[b, targets, sources] = self._distance(out, compared[targets]).mT
+        return raw
+
+    def _chosen_by_shortcut(
+        self,
+        layer: LayerRecord,
+        zeroed: ZeroedValues,
+        budget: Budget,
+        head: int | None,
+        rows: Tensor,
+        chosen: list[int],
+    ) -> Tensor:
+        """`[B, chosen, T]`."""
+        batch, tokens, _ = layer.output.shape
+        raw = layer.output.new_zeros(batch, len(chosen), tokens)
+        each = len(chosen) * _bytes_of_pair(zeroed, layer.output)
+        targets = torch.tensor(chosen, device=layer.output.device)
+        for b in range(batch):
+            last = int(layer.mask[b].nonzero().max()) + 1
+            compared = self._prepare(zeroed.output[b, targets])
+            attended = (rows[b].amax(dim=(0, 1)) > 0).nonzero()  # a window, where the layer has one
+            begin, end = int(attended.min()), min(last, int(attended.max()) + 1)
+            most = max(1, PAIRS_AT_ONCE // len(chosen))
+            for some in budget.chunks(end - begin, each, limit=most):
+                sources = slice(begin + some.start, begin + some.stop)
+                out = zeroed.outputs(b, sources, targets, head, rows)
+                raw[b, :, sources] = self._distance(out, compared).mT
         return raw
 
     def _by_replay(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
@@ -154,7 +192,27 @@ class ValueZeroing(LayerMethod):
         return gap.sqrt() if self.distance == "euclidean" else 0.5 * gap
 
 
-def _chosen(targets: tuple[int, ...], raw: Tensor) -> Tensor:
-    chosen = torch.zeros(raw.shape[1], 1, dtype=raw.dtype, device=raw.device)
-    chosen[list(targets)] = 1
-    return chosen
+def _bytes_of_pair(zeroed: ZeroedValues, like: Tensor) -> int:
+    """What one target and source need on their way through the rest of the layer."""
+    width = like.shape[-1]
+    wide = width if zeroed.inner is None else 2 * zeroed.inner[2].numel() + 6 * width
+    return wide * like.element_size()
+
+
+def _places(targets: tuple[int, ...], tokens: int) -> list[int]:
+    """Positions from the start."""
+    for target in targets:
+        if not -tokens <= target < tokens:
+            raise InputError(
+                f"value_zeroing: there is no token {target}: the input has {tokens}, 0 to {tokens - 1}."
+            )
+    return [target % tokens for target in targets]
+
+
+def _rows(layer: LayerRecord, chosen: list[int]) -> Tensor:
+    """The chosen targets' attention `[B, H, chosen, T]`."""
+    if layer.deferred is None:
+        return layer.attention[:, :, chosen]
+    everything = slice(0, layer.mask.shape[1])
+    rows = [layer.deferred.rows(slice(i, i + 1), everything) for i in chosen]
+    return torch.cat(rows, dim=2) * layer.mask[:, None, chosen, None]

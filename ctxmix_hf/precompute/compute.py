@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ctxmix_hf.errors import CtxmixError
-from ctxmix_hf.hub.computing import compute
+from ctxmix_hf.hub.computing import Kept, compute
 from ctxmix_hf.precompute.plan import Batch
-from ctxmix_hf.recipes import Recipe
-from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.recipes import Recipe, TargetRows, Wanted
+from ctxmix_hf.sparse import SparseMap, Tops
+from ctxmix_hf.text.kinds import Tokenizer
 
-Maps = dict[str, ContextMixingMap]
+Maps = dict[str, Any]
 Computed = tuple[
     list[int], Maps, list[dict[str, Any]], list[str | None]
 ]  # rows that worked, maps, example lines, keys
@@ -32,16 +33,16 @@ def no_memory(error: BaseException) -> bool:
 
 def compute_batch(
     model: Any,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     recipes: dict[str, Recipe],
     batch: Batch,
-    segments: str | None = None,
+    wanted: Wanted | None = None,
 ) -> tuple[Computed | None, list[tuple[str, str]]]:
     """(what worked, rows that failed with the reason). Halves are joined again: the store gets the
     batch as it was planned.
     """
     failed: list[tuple[str, str]] = []
-    run = partial(compute, model, tokenizer, recipes, options={}, segments=segments)
+    run = partial(compute, model, tokenizer, recipes, options={}, wanted=wanted)
     made = _compute(run, batch, list(range(len(batch))), failed)
     return made, failed
 
@@ -74,8 +75,13 @@ def _compute(
     return join([half for half in halves if half is not None])
 
 
-def check_finite(made: ContextMixingMap) -> None:
-    values = made.layers if made.layers is not None else made.input
+def check_finite(made: Kept) -> None:
+    if isinstance(made, TargetRows):
+        values = made.scores
+    elif isinstance(made, SparseMap):
+        values = made.input.values
+    else:
+        values = made.layers if made.layers is not None else made.input
     if not bool(torch.isfinite(values).all()):
         raise ValueError(f"{made.method} is not finite")
 
@@ -93,9 +99,16 @@ def join(parts: list[Computed]) -> Computed | None:
     )
 
 
-def join_maps(maps: list[ContextMixingMap]) -> ContextMixingMap:
+def join_maps(maps: list[Any]) -> Any:
     """One batch of several, padded to the longest."""
-    size = max(made.size for made in maps)
+    size = max(made.mask.shape[1] for made in maps)
+    if isinstance(maps[0], TargetRows):
+        scores = torch.cat([pad(m.scores, (0, size - m.scores.shape[-1])) for m in maps])
+        return replace(maps[0], scores=scores, outline=join_maps([m.outline for m in maps]))
+    if isinstance(maps[0], SparseMap):
+        layers = None if maps[0].layers is None else _join_tops([m.layers for m in maps], size)
+        outline = join_maps([m.outline for m in maps])
+        return SparseMap(_join_tops([m.input for m in maps], size), layers, outline)
 
     def both(held: list[Tensor | None]) -> Tensor | None:
         found = [t for t in held if t is not None]
@@ -112,4 +125,15 @@ def join_maps(maps: list[ContextMixingMap]) -> ContextMixingMap:
         given_input=both([m.given_input for m in maps]),
         mask=torch.cat([pad(m.mask, (0, size - m.size)) for m in maps]),
         tokens=[tokens.with_length(size) for m in maps for tokens in m.tokens],
+    )
+
+
+def _join_tops(parts: list[Tops], size: int) -> Tops:
+    k = max(part.sources.shape[-1] for part in parts)
+    wide = lambda t: pad(t, (0, k - t.shape[-1], 0, size - t.shape[-2]))
+    rest = [pad(part.rest, (0, size - part.rest.shape[-1])) for part in parts]
+    return Tops(
+        torch.cat([wide(part.sources) for part in parts]),
+        torch.cat([wide(part.values) for part in parts]),
+        torch.cat(rest),
     )

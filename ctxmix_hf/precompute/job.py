@@ -36,6 +36,8 @@ class Job:
     workers: int = 1
     threads: int = 1
     segments: str | None = None
+    targets: tuple[Any, ...] | None = None
+    top_k: int | None = None
     trust_remote_code: bool = False
 
     def identity(self) -> dict[str, Any]:
@@ -47,8 +49,9 @@ class Job:
             "trust_remote_code",
         )
         options = {key: value for key, value in asdict(self).items() if key not in left_out}
-        if self.segments is None:  # runs that began before there were segments go on
-            del options["segments"]
+        for name in ("segments", "targets", "top_k"):
+            if options[name] is None:  # runs that began before there were such options go on
+                del options[name]
         return {
             **options,
             "methods": list(self.methods),

@@ -11,6 +11,7 @@ from typing import Any
 from ctxmix_hf.errors import InputError, OptionError, StoreError
 from ctxmix_hf.hub.computing import compute
 from ctxmix_hf.hub.folders import MANIFEST
+from ctxmix_hf.hub.manifest import stored_targets
 from ctxmix_hf.hub.store import MapStore
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.precompute.engines import processes
@@ -19,7 +20,8 @@ from ctxmix_hf.precompute.job import ENGINES, Job
 from ctxmix_hf.precompute.plan import Fingerprint, Planner, longest_of
 from ctxmix_hf.precompute.rows import read_rows
 from ctxmix_hf.precompute.work import TaskWorker, is_finished, is_sound, load_model, take_in
-from ctxmix_hf.recipes import resolve
+from ctxmix_hf.recipes import Wanted, resolve
+from ctxmix_hf.text.kinds import Tokenizer
 
 Say = Callable[[str], None]
 
@@ -83,7 +85,7 @@ def precompute(job: Job, say: Say = lambda text: None) -> Summary:
 
 # ---- before
 # -----------------------------------------------------------------------------------------------------------
-def _store(job: Job, folder: Folder, model: Any, tokenizer: Any, say: Say) -> MapStore:
+def _store(job: Job, folder: Folder, model: Any, tokenizer: Tokenizer, say: Say) -> MapStore:
     """A new store, or the one of the run that was stopped, without what is damaged in it: that is computed again."""
     if not (folder.root / MANIFEST).exists():
         store = _create(job, folder, model, tokenizer)
@@ -105,12 +107,17 @@ def _store(job: Job, folder: Folder, model: Any, tokenizer: Any, say: Say) -> Ma
     return store
 
 
-def _create(job: Job, folder: Folder, model: Any, tokenizer: Any) -> MapStore:
+def _create(job: Job, folder: Folder, model: Any, tokenizer: Tokenizer) -> MapStore:
     """Only after the methods worked on a row: what a model cannot do is said before a folder is made."""
     store_methods = list(job.methods)
     with folder.errors():
         folder.root.mkdir(parents=True, exist_ok=True)
-    compute(model, tokenizer, resolve(store_methods), ["A probe."], {}, job.segments)
+    kept: dict[str, Any] = {"segments": job.segments, "targets": job.targets, "top_k": job.top_k}
+    recipes, wanted = resolve(store_methods), Wanted.asked(kept)
+    if wanted is not None and wanted.targets:  # words are not in every text
+        stored_targets(wanted.targets)
+        wanted = Wanted(("mean_pool",))
+    compute(model, tokenizer, recipes, ["A probe."], {}, wanted)
     return MapStore.create(
         folder.root,
         model=model,
@@ -119,7 +126,7 @@ def _create(job: Job, folder: Folder, model: Any, tokenizer: Any) -> MapStore:
         dtype=job.store_dtype,
         model_id=job.model if not Path(job.model).is_dir() else None,
         revision=job.revision,
-        segments=job.segments,
+        **kept,
     )
 
 
@@ -133,7 +140,7 @@ def _same_methods(job: Job, store: MapStore) -> None:
 
 
 def _planned(
-    job: Job, folder: Folder, store: MapStore, model: Any, tokenizer: Any, say: Say
+    job: Job, folder: Folder, store: MapStore, model: Any, tokenizer: Tokenizer, say: Say
 ) -> Plan:
     """The plan of the first run, if the data is still the same; else a new one."""
     plan, seen = folder.load_plan(), Fingerprint()

@@ -16,6 +16,7 @@ import torch
 
 from ctxmix_hf.errors import StoreError, StoreInUseError
 from ctxmix_hf.hub import comparing
+from ctxmix_hf.hub.computing import Kept
 from ctxmix_hf.hub.folders import MANIFEST, write_atomic
 from ctxmix_hf.hub.manifest import Manifest, load_manifest
 from ctxmix_hf.hub.merging import copy_batches, empty_like
@@ -25,7 +26,7 @@ from ctxmix_hf.precompute.compute import compute_batch
 from ctxmix_hf.precompute.folder import Folder
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Batch
-from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.text.kinds import Tokenizer
 
 LOCK_WAIT = 20.0  # seconds a worker that was just killed may take to let go of its part
 Report = Callable[[int, int], None]  # sentences, tokens
@@ -51,7 +52,7 @@ class TaskWorker:
 
     job: Job
     model: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
     manifest: Manifest
 
     @classmethod
@@ -91,7 +92,7 @@ class TaskWorker:
             if any(name in store for name, _, _ in batch):
                 continue
             made, lost = compute_batch(
-                self.model, self.tokenizer, recipes, batch, self.manifest.segments
+                self.model, self.tokenizer, recipes, batch, self.manifest.wanted()
             )
             failed(dict(lost))
             if made is not None:
@@ -113,7 +114,7 @@ class TaskWorker:
                 )
 
 
-def _count(made: ContextMixingMap) -> int:
+def _count(made: Kept) -> int:
     """The tokens that went into a batch of maps, whatever their units are."""
     return sum(
         size

@@ -66,6 +66,12 @@ class Attribution(Result):
         return self.scores.shape
 
     def sum(self, *dims: Any, **options: Any) -> Tensor:
+        """The scores' sum.
+
+        Args:
+            dims: What `Tensor.sum` takes.
+            options: The same, by name.
+        """
         return self.scores.sum(*dims, **options)
 
     def numpy(self) -> Any:
@@ -123,7 +129,12 @@ class Attribution(Result):
         return replace(self, scores=scores, tokens=tokens, mask=mask, meta=meta)
 
     def top(self, k: int = 5, example: int = 0) -> list[tuple[str, float]]:
-        """The k tokens with the largest scores (by size), with their scores."""
+        """The k tokens with the largest scores (by size), with their scores.
+
+        Args:
+            k: At most so many.
+            example: The example of the batch, counted from 0.
+        """
         one = self[example]
         order = one.scores[0].abs().argsort(descending=True, stable=True)[:k].tolist()
         return [(one.tokens[0].shown()[i], float(one.scores[0, i])) for i in order]
@@ -149,7 +160,12 @@ class Attribution(Result):
         return float(spearman(first.scores[0].detach().cpu(), second.scores[0].detach().cpu()))
 
     def to_shap(self, example: int = 0, base_value: float = 0.0) -> Any:
-        """`shap.plots.text(a.to_shap())` (extra `interop`)."""
+        """`shap.plots.text(a.to_shap())` (extra `interop`).
+
+        Args:
+            example: The example of the batch, counted from 0.
+            base_value: What the scores are added to.
+        """
         return self.view("shap", example, base_value)
 
     def to_captum(self, example: int = 0) -> Any:
@@ -157,7 +173,12 @@ class Attribution(Result):
         return self.view("captum", example)
 
     def to_latex(self, example: int = 0, cmap: str = "blues") -> str:
-        """Coloured text for papers (needs xcolor)."""
+        """Coloured text for papers (needs xcolor).
+
+        Args:
+            example: The example of the batch, counted from 0.
+            cmap: The name of a colour map.
+        """
         return self.view("latex", example, cmap)  # type: ignore[no-any-return]
 
 

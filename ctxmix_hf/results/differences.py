@@ -77,14 +77,24 @@ class MapDifference(Result):
         return held
 
     def where(self, layer: int = -1, scope: str = "input") -> str:
-        """`layer 3, from the input`; both sides where they are not of the same layer."""
+        """`layer 3, from the input`; both sides where they are not of the same layer.
+
+        Args:
+            layer: 1 to L; -1 is the last.
+            scope: `"input"`: from the input up to the layer; `"layer"`: within the layer.
+        """
         index = layer_index(layer, self.layer_numbers)
         first, second = self.first.layer_numbers[index], self.second.layer_numbers[index]
         said = self.second.where(second, scope)
         return said if first == second else f"{said} − {self.first.where(first, scope)}"
 
     def attribution(self, target: int | str, layer: int = -1) -> Attribution:
-        """One signed row, from the input to a layer (1 to L, -1 the last)."""
+        """One signed row, from the input to a layer (1 to L, -1 the last).
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            layer: 1 to L; -1 is the last.
+        """
         places = [target] if isinstance(target, int) else self.tokens.find(target)
         index = layer_index(layer, self.layer_numbers)
         mask = torch.ones(1, len(self.tokens), dtype=torch.bool)

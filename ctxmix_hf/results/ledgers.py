@@ -175,16 +175,31 @@ class Ledger(Result):
         return Attribution(self.scores, self.tokens, self.mask, self.method, self.target, self.meta)
 
     def top(self, k: int = 5, example: int = 0) -> list[tuple[str, float]]:
-        """The k tokens with the largest contributions (by size), with their sign."""
+        """The k tokens with the largest contributions (by size), with their sign.
+
+        Args:
+            k: At most so many.
+            example: The example of the batch, counted from 0.
+        """
         return self.attribution.top(k, example)
 
     def top_lines(self, k: int = 5, example: int = 0) -> list[tuple[str, float]]:
-        """The k largest lines (by size), with their sign."""
+        """The k largest lines (by size), with their sign.
+
+        Args:
+            k: At most so many.
+            example: The example of the batch, counted from 0.
+        """
         found = [(name, float(_summed(line)[example])) for name, line in self.lines.items()]
         return sorted(found, key=lambda item: -abs(item[1]))[:k]
 
     def finding(self, example: int = 0, k: int = 3) -> str:
-        """The account in one sentence: the largest contributions of words, and all biases together."""
+        """The account in one sentence: the largest contributions of words, and all biases together.
+
+        Args:
+            example: The example of the batch, counted from 0.
+            k: How many words are named.
+        """
         one = self[example].words()
         parts = [f"{name} {score:+.2f}" for name, score in one.top(k)]
         value = float(one.value[0])
@@ -196,7 +211,12 @@ class Ledger(Result):
         return self.view("shap", example)
 
     def show(self, example: int = 0, **display: Any) -> None:
-        """The picture in a notebook, the text elsewhere."""
+        """The picture in a notebook, the text elsewhere.
+
+        Args:
+            example: The example of the batch, counted from 0.
+            display: Options of the page.
+        """
         show_html(self[example].view("fragment", **display), str(self[example]))
 
     def __eq__(self, other: object) -> bool:

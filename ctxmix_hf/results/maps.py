@@ -116,7 +116,13 @@ class ContextMixingMap(Result):
         return maps
 
     def where(self, layer: int = -1, scope: str = "input", total: int | None = None) -> str:
-        """As headers and titles say it: `layer 3, from the input`."""
+        """As headers and titles say it: `layer 3, from the input`.
+
+        Args:
+            layer: 1 to L; -1 is the last.
+            scope: `"input"`: from the input up to the layer; `"layer"`: within the layer.
+            total: The number of layers, to be said too.
+        """
         return in_words(
             self.layer_numbers[layer_index(layer, self.layer_numbers)], self.meant(scope), total
         )
@@ -152,8 +158,21 @@ class ContextMixingMap(Result):
 
         `residual` mixes the identity in first (0.5 is Abnar & Zuidema's). `receptive_field=True`
         divides column j by the number of tokens that can see it and renormalises rows, which Abnar
-        & Zuidema ask for on causal models. `negative` says what a flow does with negative entries, which it
-        refuses otherwise: `"clamp"` or `"absolute"`.
+        & Zuidema ask for on causal models.
+
+        Args:
+            aggregation: `"rollout"`, `"flow"` or `"none"`.
+            residual: The share of the identity that is mixed into every layer's map first; None: none.
+            row_shares: Divide the rows of flows by their sum, as the authors' code does.
+            receptive_field: Divide by the number of tokens that see a column.
+            targets: Compute flows for these rows only; the others are zero.
+            negative: What a negative entry counts as in a flow: `"clamp"` (0) or `"absolute"`; None refuses it.
+
+        Returns:
+            `[B, L, T, T]`.
+
+        Raises:
+            OptionError: The aggregation is not known, the method starts at the input, or a flow has negative entries.
         """
         if aggregation not in AGGREGATIONS:
             raise OptionError.among("aggregation", aggregation, AGGREGATIONS)
@@ -183,6 +202,13 @@ class ContextMixingMap(Result):
         """Abnar's single head: one head of `layer` (1 to L) on top of the head-averaged maps below, `[B, T, T]`.
 
         Joined as the map itself is: the product for a rollout, maximum flows for a flow, with the same `residual`.
+
+        Args:
+            layer: The layer of the head, 1 to L; -1 is the last.
+            head: The head, counted from 0.
+
+        Returns:
+            `[B, T, T]`.
         """
         if self.heads is None or self.layers is None:
             raise OptionError(
@@ -248,6 +274,16 @@ class ContextMixingMap(Result):
         `"[MASK]"`, `"mean_pool"` (all tokens) and `"embedding"` (what the model's own pooling
         takes). Several are joined. None is the class token where the model has one, the last token
         of a causal model, else `"mean_pool"`.
+
+        Args:
+            target: A position, a word, a reserved name, a list of these, or None.
+            example: The example of the batch, counted from 0.
+
+        Returns:
+            Positions in the batch's rows, counted from 0.
+
+        Raises:
+            InputError: No token is called that, or several are; the message says which.
         """
         real = self.mask[example].nonzero().squeeze(-1).tolist()
         found = places(
@@ -261,6 +297,10 @@ class ContextMixingMap(Result):
     def weights(self, target: Target = None, example: int = 0) -> Tensor:
         """`[T]`, summing to 1: how much of each row a target takes. Every piece of the text counts
         the same, also inside words.
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            example: The example of the batch, counted from 0.
         """
         if (
             target == "embedding" and "embedding_weights" in self.meta
@@ -281,13 +321,34 @@ class ContextMixingMap(Result):
         model, or `"mean_pool"`, and the result's `target` says which. Several rows (the pieces of a
         word, a span, `"mean_pool"`) are averaged: the mean of vectors is made from the mean of
         rows. `m.words().attribution(t)` equals `m.attribution(t).words()`.
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            layer: 1 to L; -1 is the last.
+            scope: `"input"`: from the input up to the layer; `"layer"`: within the layer.
+
+        Returns:
+            One row per example, with its tokens.
+
+        Raises:
+            InputError: There is no such token or layer.
+
+        Example:
+            >>> m.attribution("[MASK]").top(3)
         """
         maps, index = self.of_scope(scope), layer_index(layer, self.layer_numbers)
         rows = [self.weights(target, b).to(maps) @ maps[b, index] for b in range(len(self))]
         return self.row_of(torch.stack(rows), target, index, scope)
 
     def row_of(self, scores: Tensor, target: Target, index: int, scope: str) -> Attribution:
-        """Scores `[B, T]` that were computed for a target of a layer (from 0), as what they are of this map."""
+        """Scores `[B, T]` that were computed for a target of a layer (from 0), as what they are of this map.
+
+        Args:
+            scores: `[B, T]`.
+            target: What they were computed for.
+            index: The layer, counted from 0.
+            scope: `"input"`: from the input up to the layer; `"layer"`: within the layer.
+        """
         meta = {**self.meta, "layer": self.layer_numbers[index], "scope": self.meant(scope)}
         real = [
             self.tokens[b].take(self.mask[b].nonzero().squeeze(-1).tolist())
@@ -358,11 +419,23 @@ class ContextMixingMap(Result):
         )
 
     def token(self, target: Any, layer: int = -1, scope: Any = "input") -> Attribution:
-        """The row of a token: the same as `attribution(target, layer, scope)`."""
+        """The row of a token: the same as `attribution(target, layer, scope)`.
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            layer: 1 to L; -1 is the last.
+            scope: `"input"`: from the input up to the layer; `"layer"`: within the layer.
+        """
         return self.attribution(target, layer, scope)
 
     def word(self, word: str, layer: int = -1, scope: Any = "input") -> Attribution:
-        """The row of a whole word, over words."""
+        """The row of a whole word, over words.
+
+        Args:
+            word: The word, as the text has it.
+            layer: 1 to L; -1 is the last.
+            scope: `"input"`: from the input up to the layer; `"layer"`: within the layer.
+        """
         return self.words().attribution(word, layer, scope)
 
     def select(self, *tokens: Any) -> ContextMixingMap:
@@ -384,7 +457,13 @@ class ContextMixingMap(Result):
     def difference(
         self, other: ContextMixingMap, example: int = 0, *, row_shares: bool = False
     ) -> Any:
-        """`self - other` with aligned tokens, a `MapDifference`: minimal pairs, base against fine-tuned."""
+        """`self - other` with aligned tokens, a `MapDifference`: minimal pairs, base against fine-tuned.
+
+        Args:
+            other: A map of the same model or another; of the same words, or of a minimal pair.
+            example: The example of the batch, counted from 0.
+            row_shares: Compare rows as shares of their sum.
+        """
         return self.view("difference", other, example, row_shares=row_shares)
 
     def __sub__(self, other: Any) -> Any:
@@ -394,6 +473,10 @@ class ContextMixingMap(Result):
     def show(self, example: int = 0, **display: Any) -> None:
         """The heatmap of one example; `display` are the widget's options (`layer=2`,
         `unit="piece"`, `cmap="viridis"`, ...).
+
+        Args:
+            example: The example of the batch, counted from 0.
+            display: Options of the widget: `layer=2`, `scope="layer"`, `unit="piece"`, `cmap="viridis"`, ...
         """
         seen = {key: display[key] for key in ("layer", "scope", "unit") if key in display}
         show_html(
@@ -403,7 +486,12 @@ class ContextMixingMap(Result):
         )
 
     def widget(self, example: int = 0, **display: Any) -> Any:
-        """The heatmap as a live widget of a notebook (extra `notebook`): its `target` is what is clicked."""
+        """The heatmap as a live widget of a notebook (extra `notebook`): its `target` is what is clicked.
+
+        Args:
+            example: The example of the batch, counted from 0.
+            display: Options of the widget: `layer=2`, `scope="layer"`, `unit="piece"`, `cmap="viridis"`, ...
+        """
         return self.view("widget", example, **display)
 
     @property
@@ -415,15 +503,30 @@ class ContextMixingMap(Result):
         return self.view("bundle")  # type: ignore[no-any-return]
 
     def to_view(self, example: int = 0, **display: Any) -> dict[str, Any]:
-        """What the browser widget draws, as JSON can hold it."""
+        """What the browser widget draws, as JSON can hold it.
+
+        Args:
+            example: The example of the batch, counted from 0.
+            display: Options of the widget: `layer=2`, `scope="layer"`, `unit="piece"`, `cmap="viridis"`, ...
+        """
         return self.view("payload", example, **display)  # type: ignore[no-any-return]
 
     def plot_layers(self, target: Any = None, **options: Any) -> Any:
-        """Layers by tokens for one target, as a matplotlib figure (extra `plot`)."""
+        """Layers by tokens for one target, as a matplotlib figure (extra `plot`).
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            options: `example=`, `words=`, `scope=`, `cmap=`.
+        """
         return self.view("plot_layers", target, **options)
 
     def plot_views(self, target: Any = None, **options: Any) -> Any:
-        """The graph of all layers, and one target's rows within layers, by rollout and by flow (extra `plot`)."""
+        """The graph of all layers, and one target's rows within layers, by rollout and by flow (extra `plot`).
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            options: `residual=` (0.5 for `attention`), `example=`, `cmap=`.
+        """
         return self.view("plot_views", target, **options)
 
     def plot_grid(self, **options: Any) -> Any:
@@ -431,15 +534,33 @@ class ContextMixingMap(Result):
         return self.view("plot_grid", **options)
 
     def plot_image(self, image: Any, target: Any = None, **options: Any) -> Any:
-        """A vision model's map laid over the picture's patches."""
+        """A vision model's map laid over the picture's patches.
+
+        Args:
+            image: The picture, as PIL or an array.
+            target: A patch, or None for the class token.
+            options: `layer=`, `scope=`, `grid=(rows, columns)`, `cmap=`.
+        """
         return self.view("plot_image", image, target, **options)
 
     def plot_speech(self, waveform: Any, sampling_rate: int = 16000, **options: Any) -> Any:
-        """A speech model's map under the spectrogram."""
+        """A speech model's map under the spectrogram.
+
+        Args:
+            waveform: The samples.
+            sampling_rate: Samples per second.
+            options: `target=`, `layer=`, `scope=`, `cmap=`.
+        """
         return self.view("plot_speech", waveform, sampling_rate, **options)
 
     def to_latex(self, target: Any = None, layer: int = -1, **options: Any) -> str:
-        """The sources of a target as coloured text (needs xcolor)."""
+        """The sources of a target as coloured text (needs xcolor).
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            layer: 1 to L; -1 is the last.
+            options: `example=`, `cmap=`.
+        """
         return self.view("latex", target, layer, **options)  # type: ignore[no-any-return]
 
     def to_xarray(self, example: int = 0) -> Any:
@@ -451,7 +572,12 @@ class ContextMixingMap(Result):
         return self.view("bertviz", example)  # type: ignore[no-any-return]
 
     def to_inseq(self, layer: int = -1, example: int = 0) -> Any:
-        """`m.to_inseq().show()`."""
+        """`m.to_inseq().show()`.
+
+        Args:
+            layer: 1 to L; -1 is the last.
+            example: The example of the batch, counted from 0.
+        """
         return self.view("inseq", layer, example)
 
 

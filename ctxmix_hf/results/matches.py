@@ -188,6 +188,10 @@ class Ranking(Result):
     def compare(self, i: int, j: int) -> Attribution:
         """What made document i beat document j: per token of the query, its contribution to i's
         score minus that to j's.
+
+        Args:
+            i: The document that ranked higher, counted from 0.
+            j: The other one.
         """
         first, second = self[i], self[j]
         sides = [

@@ -19,6 +19,7 @@ from torch import Tensor
 from ctxmix_hf.errors import InputError, InputTypeError
 from ctxmix_hf.heads import head_of
 from ctxmix_hf.text.inputs import with_decoder
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.tokens import WORD_MARKS, Tokens, read_encoding
 from ctxmix_hf.unwrapping import base_model
 
@@ -123,18 +124,18 @@ def checked_texts(given: Any) -> list[Any]:
     return texts
 
 
-def encode(tokenizer: Any, texts: Sequence[Any], **options: Any) -> Any:
+def encode(tokenizer: Tokenizer, texts: Sequence[Any], **options: Any) -> Any:
     """The tokenizer's encoding of texts or pairs, a batch of them: every call of a tokenizer is this one."""
     columns = zip(*((item,) if isinstance(item, str) else item for item in texts), strict=True)
     return tokenizer(*map(list, columns), **options)
 
 
-def encode_one(tokenizer: Any, text: str, pair: str | None = None, **options: Any) -> Any:
+def encode_one(tokenizer: Tokenizer, text: str, pair: str | None = None, **options: Any) -> Any:
     """The same of one text or pair, without a batch around it."""
     return tokenizer(text, **options) if pair is None else tokenizer(text, pair, **options)
 
 
-def _texts(base: Any, given: Any, tokenizer: Any) -> TextBatch:
+def _texts(base: Any, given: Any, tokenizer: Tokenizer) -> TextBatch:
     if tokenizer is None:
         raise InputError(
             "No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one."
@@ -344,7 +345,7 @@ def read_wav(path: str | Path) -> tuple[Any, int]:
 
 # ---- words of the vocabulary
 # ------------------------------------------------------------------------------------------
-def vocabulary_id(tokenizer: Any, word: str) -> int | None:
+def vocabulary_id(tokenizer: Tokenizer, word: str) -> int | None:
     """The number of a word inside a sentence, where it is one piece: with the mark of a word's
     start if the tokenizer has one.
     """
@@ -359,6 +360,6 @@ def vocabulary_id(tokenizer: Any, word: str) -> int | None:
     return found[0] if found else tokenizer.get_vocab().get(word)
 
 
-def _marks_words(tokenizer: Any) -> bool:
+def _marks_words(tokenizer: Tokenizer) -> bool:
     ids = encode_one(tokenizer, " a", add_special_tokens=False)["input_ids"]
     return any(str(piece).startswith(WORD_MARKS) for piece in tokenizer.convert_ids_to_tokens(ids))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import InputError, InputTypeError, RecordError
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 MAIN_INPUTS = (
@@ -24,7 +25,7 @@ MAIN_INPUTS = (
 )
 
 
-def main_input(base: PreTrainedModel, args: Any, kwargs: Any) -> Tensor:
+def main_input(base: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The tensor that holds the batch."""
     names = (getattr(base, "main_input_name", "input_ids"), *MAIN_INPUTS)
     candidates = [*args[:1], *(kwargs.get(name) for name in names), *kwargs.values()]
@@ -38,7 +39,8 @@ def main_input(base: PreTrainedModel, args: Any, kwargs: Any) -> Tensor:
             f"Expected tensors, got {what}: call model(**tokenizer(text, return_tensors='pt'), "
             "...) (or a processor for images and sound)."
         )
-    return _one_per_row(found) if found is kwargs.get("input_ids") else found
+    named: Any = kwargs.get("input_ids")
+    return _one_per_row(found) if found is named else found
 
 
 def _one_per_row(values: Tensor) -> Tensor:
@@ -46,7 +48,9 @@ def _one_per_row(values: Tensor) -> Tensor:
     return values.flatten(0, 1) if values.dim() == 3 else values
 
 
-def batch_sizes(base: PreTrainedModel, args: Any, kwargs: Any) -> tuple[int, ...]:
+def batch_sizes(
+    base: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int, ...]:
     """The size of the main input's batch, then those of the other inputs (an image tower may read another number)."""
     sizes = [main_input(base, args, kwargs).shape[0]]
     sizes += [
@@ -88,7 +92,7 @@ def _is_text(value: Any) -> bool:
     )
 
 
-def padding_mask(args: Any, kwargs: Any) -> Tensor | None:
+def padding_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """`[B, T]` bool from the caller's attention mask, if it gave a plain one."""
     mask = kwargs.get("attention_mask")
     if mask is None and len(args) > 1 and isinstance(args[1], Tensor) and args[1].dim() == 2:
@@ -99,7 +103,9 @@ def padding_mask(args: Any, kwargs: Any) -> Tensor | None:
     return mask.detach() > 0 if isinstance(mask, Tensor) and mask.dim() == 2 else None
 
 
-def check_call(base: PreTrainedModel, module: nn.Module, args: Any, kwargs: Any) -> None:
+def check_call(
+    base: PreTrainedModel, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """One clear sentence for each way a call can be wrong, before the forward pass."""
     x = main_input(base, args, kwargs)
     quantised = "torch.ao."  # such linear maps are made in train mode, which means nothing to them
@@ -195,7 +201,7 @@ def with_decoder(base: PreTrainedModel, tensors: dict[str, Any]) -> dict[str, An
 UNLIMITED = 10**6  # what tokenizers that know no limit say is far above
 
 
-def longest_input(model: Any, tokenizer: Any = None) -> int | None:
+def longest_input(model: Any, tokenizer: Tokenizer | None = None) -> int | None:
     """The most tokens a model takes: its position table, without the places that padding takes
     (RoBERTa), or where it has none what its config says; and what its tokenizer says. None: no limit is known.
     """

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ctxmix_hf.errors import InputError, UnknownTokensWarning
+from ctxmix_hf.text.kinds import Tokenizer
 
 WORD_MARKS = ("▁", "Ġ")  # SentencePiece and byte-level BPE mark the start of a word
 MASKS = ("[MASK]", "<mask>")
@@ -287,7 +288,7 @@ def numbered(count: int, what: str = "", first: Sequence[str] = ()) -> Tokens:
     return Tokens((*first, *(f"{what}{i}" for i in range(len(first), count))))
 
 
-def read_tokens(ids: Sequence[Sequence[int]], tokenizer: Any) -> list[Tokens]:
+def read_tokens(ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> list[Tokens]:
     """Pieces from ids alone; words are guessed from the pieces."""
     special, unknown = set(getattr(tokenizer, "all_special_ids", ())), unknown_id(tokenizer)
     return [
@@ -301,7 +302,7 @@ def read_tokens(ids: Sequence[Sequence[int]], tokenizer: Any) -> list[Tokens]:
     ]
 
 
-def unknown_id(tokenizer: Any) -> int | None:
+def unknown_id(tokenizer: Tokenizer) -> int | None:
     """The id of the unknown token; None where it has another meaning too (GPT-2's is its end of text)."""
     others = [
         getattr(tokenizer, f"{name}_token_id", None)
@@ -329,7 +330,7 @@ def _warn_of_unknown(tokens: Sequence[Tokens]) -> None:
         )
 
 
-def read_encoding(encoding: Any, tokenizer: Any, texts: Sequence[Any]) -> list[Tokens]:
+def read_encoding(encoding: Any, tokenizer: Tokenizer, texts: Sequence[Any]) -> list[Tokens]:
     """Pieces, words and character spans from a tokenizer's encoding (fast tokenizers know words and spans).
 
     `texts` are what was encoded: a text, a pair, or None where it is not known.

@@ -25,9 +25,21 @@ STYLE = (
     "<style>.cmx-ledger{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-ledger "
     "h2{margin:14px 0 4px;font-size:13px}"
     ".cmx-ledger .chip{padding:1px 5px;border-radius:4px}.cmx-ledger p{margin:4px 0}.cmx-ledger "
-    "svg{max-width:100%;height:auto}"
+    "svg{display:block;height:auto}.cmx-wide{overflow-x:auto}"
     ".cmx-ledger svg text{font:11px system-ui,sans-serif;fill:currentColor}</style>"
 )
+
+
+def framed(name: str, width: float, height: float, body: str) -> str:
+    """A drawing at its own size; where there is less room it shrinks a little, and then scrolls: never too
+    small to read, never larger than its letters were meant.
+    """
+    size = f"width:100%;max-width:{width:.0f}px;min-width:{0.85 * width:.0f}px"
+    return (
+        f"<div class='cmx-wide' tabindex='0' role='group' aria-label='{name}'>"
+        f"<svg role='img' aria-label='{name}' viewBox='0 0 {width:.0f} {height:.0f}' style='{size}'>"
+        f"{body}</svg></div>"
+    )
 
 
 def two_sided(value: float, top: float) -> str:
@@ -156,7 +168,9 @@ def _waterfall(l: Ledger) -> str:
         at += value
         points.append(at)
     low, high = min([*points, total, 0.0]), max([*points, total, 0.0])
-    left, width, row = 290, 580, 20
+    width, row = 460, 20
+    short = [name if len(name) <= 28 else f"{name[:10]}…{name[-17:]}" for name, _ in bars]
+    left = 16 + 6.2 * max(map(width_of, [*short, "output"]))
     x = lambda v: left + width * (v - low) / ((high - low) or 1.0)
     drawn, at = [], 0.0
     for k, (name, value) in enumerate([*bars, ("output", total)]):
@@ -165,7 +179,7 @@ def _waterfall(l: Ledger) -> str:
         y = 4 + k * row
         drawn.append(
             f"<g><title>{escape(name)}: {value:+.4g}</title><text x='{left - 8}' y='{y + 13}' "
-            f"text-anchor='end'>{escape(name if len(name) <= 44 else name[:43] + '…')}</text>"
+            f"text-anchor='end'>{escape([*short, name][k])}</text>"
             f"<rect x='{min(x(begin), x(end)):.1f}' y='{y + 2}' height='{row - 5}' rx='2' "
             f"width='{max(1.0, abs(x(end) - x(begin))):.1f}' fill='{colour}'/>"
             f"<text x='{max(x(begin), x(end)) + 5:.1f}' y='{y + 13}'>{value:+.3g}</text></g>"
@@ -176,10 +190,7 @@ def _waterfall(l: Ledger) -> str:
         f"<line x1='{x(0.0):.1f}' x2='{x(0.0):.1f}' y1='0' y2='{height}' stroke='currentColor' "
         "stroke-opacity='.35'/>"
     )
-    return (
-        f"<svg role='img' aria-label='waterfall' viewBox='0 0 {left + width + 70} "
-        f"{height}'>{zero}{''.join(drawn)}</svg>"
-    )
+    return framed("waterfall", left + width + 70, height, zero + "".join(drawn))
 
 
 def _columns(labels: list[str]) -> tuple[float, float]:
@@ -203,9 +214,8 @@ def _layers(l: Ledger) -> str:
             for j, v in enumerate(row)
         ]
     height = 8 + tall * len(rows)
-    box = f"0 0 {left + wide * len(labels) + 10:.0f} {height + 60}"
     drawn = "".join(cells) + _under(labels, left, wide, height)
-    return f"<svg role='img' aria-label='layers by tokens' viewBox='{box}'>{drawn}</svg>"
+    return framed("layers by tokens", left + wide * len(labels) + 10, height + 60, drawn)
 
 
 def _under(labels: list[str], left: float, wide: float, y: float) -> str:
@@ -287,11 +297,11 @@ def _flow(l: Ledger) -> str:
     )
     out = f"<circle cx='{x(OUTPUT):.1f}' cy='{y(depth + 1)}' r='4' fill='{NEUTRAL}'/>"
     height = 20 + (depth + 1) * tall
+    under = _under([*labels, "biases"], left, wide, height)
+    body = "".join([*paths, dots, out, named, under])
     return (
-        f"<h2>The flow of contributions, from the input (below) to the output</h2>"
-        "<svg role='img' aria-label='flow of contributions' viewBox='0 0 "
-        f"{left + wide * (count + 1) + 10:.0f} {height + 60}'>"
-        f"{''.join(paths)}{dots}{out}{named}{_under([*labels, 'biases'], left, wide, height)}</svg>"
+        "<h2>The flow of contributions, from the input (below) to the output</h2>"
+        f"{framed('flow of contributions', left + wide * (count + 1) + 10, height + 60, body)}"
         f"<p>{said} Blue adds, orange takes away; what leaves a point is what arrives there.</p>"
     )
 

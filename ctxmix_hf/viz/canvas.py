@@ -16,6 +16,7 @@ from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.text.targets import first_shown
 from ctxmix_hf.viz.colours import css, ink, signed_shades
+from ctxmix_hf.viz.names import people_name
 from ctxmix_hf.viz.payload import finite, payload, row_place, visible
 
 _numbers = itertools.count()
@@ -113,7 +114,7 @@ def attribution_fragment(a: Attribution, cmap: str = "blues") -> str:
 
 
 def row_title(a: Attribution) -> str:
-    return f"{a.method}: {a.target}{row_place(a.meta)}"
+    return f"{people_name(a.method)}: {a.target}{row_place(a.meta)}"
 
 
 def attribution_page(a: Attribution, cmap: str = "blues") -> str:

@@ -360,7 +360,21 @@ def plot_methods(
     words: bool = True,
     cmap: Any = None,
 ) -> Any:
-    """The same sentence under several methods, rows as shares of each method's own largest value."""
+    """The same sentence under several methods, rows as shares of each method's own largest value.
+
+    Args:
+        maps: Name to map, as `explain(model, text, ["alti", ...])` returns them.
+        layer: 1 to L; -1 is the last.
+        example: The example of the batch, counted from 0.
+        words: Merge sub-words.
+        cmap: A colour map of ours or of matplotlib's.
+
+    Returns:
+        A matplotlib figure (extra `plot`).
+
+    Raises:
+        InputError: There are no maps, or they are of different sentences.
+    """
     pyplot()
     if not maps:
         raise InputError(

@@ -38,6 +38,11 @@ def people_name(method: str) -> str:
     return f"{named} ({way})" if way else named
 
 
+def listed_name(method: str) -> str:
+    """As a list of all methods shows it: its name, and the group it stands in."""
+    return f"{people_name(method)} · {group_of(method).lower()}"
+
+
 def group_of(method: str) -> str:
     """Where a list of methods shows it."""
     if "+" in method:

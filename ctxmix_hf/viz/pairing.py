@@ -13,7 +13,7 @@ from typing import Any
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.matches import Ranking, Similarity, content_pairs
-from ctxmix_hf.viz.accounts import NEGATIVE, POSITIVE, two_sided
+from ctxmix_hf.viz.accounts import NEGATIVE, POSITIVE, framed, two_sided
 from ctxmix_hf.viz.canvas import coloured_text
 from ctxmix_hf.viz.colours import shade
 from ctxmix_hf.viz.figures import colour_map, draw, drawable, fonts, new_figure, side
@@ -24,7 +24,7 @@ LINKS = 14
 STYLE = (
     "<style>.cmx-pairs{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-pairs "
     "h2{margin:14px 0 4px;font-size:13px}"
-    ".cmx-pairs p{margin:4px 0}.cmx-pairs svg{max-width:100%;height:auto}"
+    ".cmx-pairs p{margin:4px 0}.cmx-pairs svg{display:block;height:auto}.cmx-wide{overflow-x:auto}"
     ".cmx-pairs svg text{font:12px system-ui,sans-serif;fill:currentColor}</style>"
 )
 
@@ -147,8 +147,7 @@ def _links(s: Similarity) -> str:
     ]
     width = max(max(xs[0], default=0), max(xs[1], default=0)) + 40
     return (
-        f"<svg role='img' aria-label='links between words' viewBox='0 0 {width:.0f} 156'>"
-        f"{''.join(drawn)}{''.join(text)}</svg>"
+        f"{framed('links between words', width, 156, ''.join([*drawn, *text]))}"
         f"<p>These {len(kept)} links give {share:+.2f} of {s.cosine:.2f}.</p>"
     )
 
@@ -174,9 +173,8 @@ def _matrix(s: Similarity) -> str:
         f"text-anchor='end'>{escape(name)}</text>"
         for j, name in enumerate(cols)
     ]
-    box = f"0 0 {left + wide * len(cols) + 20:.0f} {len(rows) * tall + 80}"
     body = "".join([*cells, *names, *under])
-    return f"<svg role='img' aria-label='pairs of words' viewBox='{box}'>{body}</svg>"
+    return framed("pairs of words", left + wide * len(cols) + 20, len(rows) * tall + 80, body)
 
 
 # ---- documents

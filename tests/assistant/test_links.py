@@ -62,7 +62,7 @@ def ask_and_reopen(out: Path) -> None:
 
     for name in ("answer", "why", "similar", "ranked"):
         stand_in(name, None)
-    stand_in("compare_once", (None,) * 5)
+    stand_in("compare", (None,) * 3)
     found: dict[str, Any] = {}
     for key, (tool, given) in CALLS.items():
         link = tools.answer(tool, given).get("view")
@@ -84,7 +84,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_map_is_reopened(found: dict[str, Any]) -> None:
     opened = found["map"]
-    assert opened["computed"] == {"answer": [MODEL, "value_zeroing", KEYS, "", ""]}
+    assert opened["computed"] == {"answer": [MODEL, "value_zeroing", KEYS, "", "", ""]}
     assert opened["values"]["method"] == "value_zeroing" and opened["values"]["text"] == KEYS
 
 
@@ -135,7 +135,7 @@ def test_a_similarity_and_a_ranking_are_reopened(found: dict[str, Any]) -> None:
 def test_a_comparison_is_reopened(found: dict[str, Any]) -> None:
     opened = found["sentences"]
     assert opened["values"]["now"] == "compare" and opened["values"]["method"] == "globenc"
-    mode, model, method, text, _, _, _, second, *_ = opened["computed"]["compare_once"]
+    mode, model, method, text, *_, second, _ = opened["computed"]["compare"]
     assert (mode, model, method, text, second) == ("two sentences", MODEL, "globenc", KEYS, KEY)
-    mode, model, method, text, _, _, second, *_ = found["methods"]["computed"]["compare_once"]
+    mode, model, method, text, *_, second, _, _ = found["methods"]["computed"]["compare"]
     assert (mode, model, text, [method, second]) == ("two methods", MODEL, KEYS, TWO)

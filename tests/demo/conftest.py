@@ -33,6 +33,7 @@ class Server:
     slow_vision: str
     plain: str
     unsupported: str
+    long: str
 
 
 @pytest.fixture(scope="session")
@@ -133,6 +134,29 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def long(tmp_path_factory: pytest.TempPathFactory, box: Any) -> str:
+    """A tiny random encoder that reads 2,600 tokens."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("long")
+    config = BertConfig(
+        vocab_size=len(box[1]),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=2600,
+    )
+    BertForMaskedLM(config).save_pretrained(path)
+    box[1].save_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path, model_max_length=2600)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
 def unsupported(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model without attention."""
     from transformers import MambaConfig, MambaModel
@@ -146,7 +170,7 @@ def unsupported(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def server(
-    store: str, vision: str, slow_vision: str, plain: str, unsupported: str
+    store: str, vision: str, slow_vision: str, plain: str, unsupported: str, long: str
 ) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -171,7 +195,7 @@ def server(
         Client(url, verbose=False).predict(
             "ctxmix/agreement", "alti", "The server [MASK] ready.", api_name="/map"
         )
-        yield Server(url, process.pid, ready, store, vision, slow_vision, plain, unsupported)
+        yield Server(url, process.pid, ready, store, vision, slow_vision, plain, unsupported, long)
     finally:
         process.terminate()
         process.wait(20)

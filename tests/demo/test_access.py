@@ -140,6 +140,30 @@ def test_any_length_is_legible(desk: Any, count: int) -> None:
         w.evaluate("(w) => w.root.remove()")
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_the_first_screen_holds_sentence_and_map(visit: Any, width: int, height: int) -> None:
+    """On the opening example all of it, on one of 50 words enough to see what it is; on every tab with a map."""
+    page = visit(width=width)
+    page.page.set_viewport_size({"width": width, "height": height})
+    bottom = (
+        "(name) => { const c = document.querySelector(`#map-${name} canvas`), w = c.closest('.cmx').ctxmix; "
+        "return c.getBoundingClientRect().top + w.geometry.y + w.geometry.rows * w.geometry.ch; }"
+    )
+    assert page.page.evaluate(bottom, "main") <= height
+    page.page.get_by_role("tab", name="Library").click()
+    page.page.wait_for_selector("#map-precomputed canvas")
+    assert page.page.evaluate(bottom, "precomputed") <= height
+    page.page.get_by_role("tab", name="Map", exact=True).click()
+    text = "The boys like the girl and the old teacher . " * 5 + "They [MASK] here ."
+    page.ask(text)
+    page.wait(f"w.p.text === {text!r}", timeout=40000)
+    top = page.page.evaluate(
+        "document.querySelector('#map-main canvas').getBoundingClientRect().top + "
+        "document.querySelector('#map-main .cmx').ctxmix.geometry.y"
+    )
+    assert top < height - 150
+
+
 def test_words_from_right_to_left_stand_in_their_order(typing: Any) -> None:
     page = typing
     page.ask("שלום [MASK] עולם")

@@ -262,7 +262,7 @@ def test_precomputed_maps_open_without_a_model(client: Any, server: Server, box:
     ("args", "said"),
     [
         ((MODEL, "alti", "  "), "empty"),
-        ((MODEL, "alti", "x" * 10_000), "10,000 characters"),
+        ((MODEL, "alti", "x" * 30_000), "30,000 characters"),
         ((MODEL, "alti", "a b c d e f g " * 40), "tokens; with this model"),
         ((MODEL, "alty", KEYS), "Did you mean 'alti'"),
         ((MODEL, "hta", "The boys that the old teacher likes [MASK] here."), "would take about"),

@@ -64,12 +64,11 @@ def test_the_examples_are_small_and_complete() -> None:
 
 def test_handlers_import_public_names_only() -> None:
     """The library proper is reached through `import ctxmix_hf as cm`; viz, errors, the table of
-    heads, the project's addresses and the assistant's tools are the page's own, and a model's longest input is known in
-    one place for everybody (`reading.longest_input`).
+    heads, the project's addresses and the assistant's tools are the page's own, and how a text is read is known in
+    one place for everybody (`text/`).
     """
     allowed = re.compile(
-        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled|\.addresses)"
-        r"|ctxmix_hf\.reading import longest_input$"
+        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled|\.addresses|\.text)"
     )
     for path in (ROOT / "ctxmix_hf" / "demo").glob("*.py"):
         for line in path.read_text().splitlines():

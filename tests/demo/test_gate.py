@@ -320,6 +320,17 @@ def test_a_newer_request_for_the_same_part_of_a_page_replaces_the_older() -> Non
     assert made.replace("", ("page",)) == made.replace("main", ()) == 0
 
 
+def test_requests_that_arrive_in_the_wrong_order() -> None:
+    """The page numbers its requests: the last one it made stays, though an older one came after it."""
+    made = gate.Gate(0)
+    new = gate.Task("v", ("page",), slot="why", order=3)
+    old = gate.Task("v", ("page",), slot="why", order=2)
+    made.running.append(new)
+    with pytest.raises(gate.Overtaken):
+        made.run(old, len, ("",), {})
+    assert not new.replaced and old.replaced
+
+
 def test_stop_reaches_what_the_page_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The button is not queued, so its request has a session and no event."""
     from gradio.context import LocalContext

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import snippets
+from ctxmix_hf.demo import examples, handlers, snippets
 from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
@@ -280,7 +280,23 @@ VIEWS: list[tuple[dict[str, str], str]] = [
     ({"pair": SECOND, "layer": "2", "pin": "3"}, "m"),
     ({"tab": "compare", "other_method": "attention"}, "gap"),
     ({"tab": "compare", "mode": "two models", "other_model": "ctxmix/sentiment"}, "gap"),
-    ({"tab": "embeddings", "a": "A.", "b": "B."}, "s"),
+    ({"method": "value_zeroing", "options": "distance=euclidean"}, "m"),
+    ({"tab": "compare", "mode": "two sentences", "other_text": "The boy [MASK] old."}, "gap"),
+    ({"tab": "compare", "options": "norm=2", "other_method": "alti", "other_options": ""}, "gap"),
+    ({"tab": "embeddings", "a": "A.", "b": "B."}, "r"),
+    ({"tab": "embeddings", "a": "A film.", "documents": "A movie.\n\nA boy.\n"}, "r"),
+    ({"tab": "why"}, "l"),
+    ({"tab": "why", "word": "were", "rule": "through"}, "l"),
+    ({"tab": "why", "plain": "1", "pair": SECOND}, "l"),
+    (
+        {
+            "tab": "precomputed",
+            "store": "ctxmix/library",
+            "id": "clause-01",
+            "store_method": "alti",
+        },
+        "store",
+    ),
     ({"tab": "compare", "other_method": "attention", "c.layer": "2", "c.pin": "1.2"}, "gap"),
 ]
 
@@ -293,6 +309,21 @@ def test_the_code_of_a_view_runs(
     scope: dict[str, Any] = {}
     exec(snippets.of_view("?" + urlencode(asked), DEFAULT), scope)
     assert name in scope
+    said = capsys.readouterr().out
+    if name == "l":  # what the page says of the same address
+        word, foil = examples.reason(asked, MODEL, KEYS)
+        rule = asked.get("rule", "")
+        page = handlers.ledger(MODEL, KEYS, asked.get("pair", ""), word, foil, rule)
+        assert page.finding() in said and "integrated_gradients" in said
+    if name == "r":
+        documents = asked.get("documents") or "\n".join(snippets.DOCUMENTS)
+        page = handlers.rank(MODEL, asked["a"], documents.splitlines())
+        assert list(page.order) == list(scope["r"].order) and page.documents == scope["r"].documents
+    if "options" in asked and name == "gap":
+        page = handlers.compare(MODEL, "alti", KEYS, MODEL, "alti", KEYS, "", "norm=2", "")[2]
+        assert (
+            np.allclose(scope["gap"].input, page.input, atol=1e-5) and page.input.abs().max() > 1e-3
+        )
 
 
 def test_the_code_of_a_stored_map_and_a_picture_runs(

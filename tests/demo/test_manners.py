@@ -127,7 +127,7 @@ def test_the_tabs_have_no_empty_state(opened: Any) -> None:
     page.wait("w.p.query.mode === 'two models'", "difference")
     page.ask("The boys [MASK] tired.")  # the open tab follows the text
     page.wait("w.p.query.text === 'The boys [MASK] tired.'", "difference")
-    assert page.js("w.p.title", "second") == "second: alti · sentiment"
+    assert page.js("w.p.title", "second") == "second: ALTI · sentiment"
     page.page.get_by_role("tab", name="Library").click()
     page.wait("w.p.text === 'Many girls insulted [MASK].'", "precomputed")
     page.page.get_by_role("tab", name="Map", exact=True).click()

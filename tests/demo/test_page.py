@@ -276,7 +276,7 @@ def test_what_cannot_be_shown_is_said(typing: Any) -> None:
     before = page.js("w.p.text")
     wrong = {
         "   ": "empty",
-        "x " * 5000: "10,000 characters",
+        "x " * 15000: "30,000 characters",
         "one two three four " * 60: "tokens; with this model",
     }
     for text, said in wrong.items():

@@ -78,15 +78,11 @@ def test_the_page_is_useful_when_no_model_can_be_loaded(
             assert view["query"]["text"] == text and "error" not in view
         assert "ctxmix-bar" in view["prediction"]
     text = examples.SENTENCES[0][2]
-    assert (
-        parts.compare("two methods", "ctxmix/agreement", "alti", text, "", "", "value_zeroing", "")[
-            3
-        ]
-        == ""
-    )
+    sides = ("ctxmix/agreement", "alti", text, "", "", "", "value_zeroing", "", "")
+    assert "error" not in parts.compare("two methods", *sides)[2]
     assert "no network" in parts.answer("ctxmix/agreement", "alti", "Something new.")["error"]
     assert "no network" in parts.similar("ctxmix/agreement", "One.", "Two.")["html"]
-    assert "no network" in parts.agree("ctxmix/agreement", text, "", 0)
+    assert "no network" in parts.agree("ctxmix/agreement", text, "", 0)["html"]
 
 
 def test_a_slow_pair_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,9 +188,9 @@ def test_files_are_of_what_is_shown_not_of_what_is_being_typed(visit: Any) -> No
     page = visit()
     idle(page, KEYS)
     page.page.locator("textarea").first.fill(NEW)  # without Enter
-    fields = ["ctxmix/agreement", "alti", NEW, "", ""]
+    fields = ["ctxmix/agreement", "alti", NEW, "", "", ""]
     sent = page.page.evaluate("(fields) => window.ctxmixSpace.shown(fields)", fields)
-    assert sent == ["ctxmix/agreement", "alti", KEYS, "", ""]
+    assert sent == ["ctxmix/agreement", "alti", KEYS, "", "", ""]
 
 
 def test_late_scores_of_another_sentence_are_dropped(visit: Any) -> None:
@@ -230,3 +230,72 @@ def test_a_narrowing_search_is_no_error(visit: Any, server: Server) -> None:
     page.page.wait_for_timeout(1500)
     toasts = page.page.locator(".toast-body.error, .toast-wrap .error")
     assert toasts.count() == 0, toasts.first.text_content()
+
+
+BUSY = {  # tab: (a field of it, pictures that no longer say what the field says)
+    "Why this output?": ("#why-word", ["#why .ctxmix-host"]),
+    "Similarity": ("#text-a", ["#similarity .ctxmix-host", "#ranking .ctxmix-host"]),
+    "Compare": ("#text", [f"#map-{name} canvas" for name in ("first", "second", "difference")]),
+    "Images": ("#vision-model", ["#map-image canvas"]),
+    "Library": ("#store", ["#map-precomputed canvas"]),
+}
+
+
+def test_every_tab_dims_what_its_fields_no_longer_say(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    for tab, (field, pictures) in BUSY.items():
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        for picture in pictures:
+            page.page.wait_for_selector(f"{picture}[aria-busy=false]", timeout=40000)
+        box = page.page.locator(f"{field} textarea, {field} input").first
+        before = box.input_value()
+        box.fill("something else")  # typed, not asked for
+        for picture in pictures:
+            page.page.wait_for_selector(f"{picture}[aria-busy=true]")
+        box.fill(before)
+        for picture in pictures:
+            page.page.wait_for_selector(f"{picture}[aria-busy=false]")
+
+
+def test_an_answer_that_does_not_come_leaves_its_tab_dimmed_and_turning(visit: Any) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Why this output?").click()
+    page.page.wait_for_selector("#why .ctxmix-host[aria-busy=false] svg")
+    page.page.route("**/queue/join*", lambda route: None)  # nothing is ever answered
+    page.page.fill("#why-word textarea, #why-word input", "were")
+    page.page.click("#why-button")
+    page.page.wait_for_selector("#why .ctxmix-host.ctxmix-pending[aria-busy=true]")
+    page.page.unroute("**/queue/join*")
+
+
+def test_an_error_dims_the_comparison_before_it(visit: Any, server: Server) -> None:
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Compare").click()
+    page.page.wait_for_selector("#map-difference canvas[aria-busy=false]")
+    page.page.get_by_label("two models").check()
+    page.wait("w.p.query.mode === 'two models'", "difference")
+    page.page.fill("#other-model input", server.unsupported)
+    page.page.keyboard.press("Enter")
+    page.page.wait_for_selector("#compare-message .ctxmix-error >> text=has no softmax attention")
+    for name in ("first", "second", "difference"):
+        page.page.wait_for_selector(f"#map-{name} .cmx-stale:not(.cmx-pending)")
+
+
+def test_the_ranking_follows_the_model(visit: Any) -> None:
+    """It opens with one, and another model ranks again."""
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Similarity").click()
+    page.page.wait_for_selector("#ranking .ctxmix-host[aria-busy=false] >> text=1. ")
+    before = page.page.text_content("#ranking")
+    page.page.click("#model input")
+    page.page.get_by_role("option", name="ctxmix/sentiment").click()
+    page.page.wait_for_function(
+        "(before) => { const r = document.querySelector('#ranking .ctxmix-host'); "
+        "return r.getAttribute('aria-busy') === 'false' && r.textContent.trim() && r.textContent !== before; }",
+        arg=before,
+        timeout=40000,
+    )

@@ -163,7 +163,7 @@ def test_the_ledgers_rule_is_a_choice_that_a_link_keeps(visit: Any, box: Any) ->
     assert page.page.locator("#why >> text=softmax remainder").count() == 0  # the frozen rule
     page.page.click("#why-rule input")
     page.page.get_by_role("option", name="through attention").click()
-    wanted = cm.ledger(box[0], KEYS, rule="through", tokenizer=box[1])
+    wanted = cm.ledger(box[0], KEYS, "are", foil="is", rule="through", tokenizer=box[1])
     page.page.wait_for_selector(f"#why >> text={wanted.finding()}", timeout=90000)
     assert page.page.locator("#why text >> text=softmax remainder").count()
     page.page.wait_for_function("location.search.includes('rule=through')")

@@ -85,7 +85,7 @@ def test_foreign_and_newer_files_are_refused(small: Any, tmp_path: Path) -> None
     data = {**small.to_dict(), "version": 99}
     with pytest.raises(InputError, match="newer"):
         cm.ContextMixingMap.from_json(json.dumps(data))
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="not a JSON"):
         cm.ContextMixingMap.from_json("{")
     with pytest.raises(InputError, match="There is no file"):
         cm.ContextMixingMap.load(tmp_path / "none.json")

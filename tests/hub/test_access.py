@@ -118,6 +118,30 @@ def test_no_network_is_one_sentence(run_python: RunPython) -> None:
     )
 
 
+@pytest.mark.parametrize("call", ["load", "load_embedder"])
+def test_a_hub_that_does_not_answer_is_asked_once(call: str, run_python: RunPython) -> None:
+    """Its client would ask six times for each of several files, a minute and a half in all, and say so each time."""
+    said = run_python(
+        f"""
+        import socket, time
+        from ctxmix_hf import loading
+        asked = []
+        time.sleep = lambda seconds: print("waited", seconds)
+        refuse = socket.socket.connect
+        socket.socket.connect = lambda *to: (asked.append(to), refuse(*to))
+        try:
+            loading.{call}("somebody/model")
+        except Exception as error:
+            print(type(error).__name__, error)
+        print(len(asked))
+        """,
+        {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": ""},
+    ).splitlines()
+    sentence = "the Hub cannot be reached, and it is not in the local cache."
+    assert said[:-1] == [f"InputError Could not load the model 'somebody/model': {sentence}"]
+    assert int(said[-1]) <= 2  # for an embedder, the bare encoder is looked for as well
+
+
 def test_a_checkpoint_in_shards(
     api: HfApi, repo_id: str, folder: Path, run_python: RunPython, tmp_path: Path
 ) -> None:

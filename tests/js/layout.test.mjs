@@ -81,3 +81,10 @@ test("text from right to left keeps its order", () => {
   );
   assert.equal(cellAt(g, g.x + 1, g.y + 1).col, 3);
 });
+
+test("sixty words are all named where there is a page's width", () => {
+  const g = made("map", 60, 800);
+  assert.ok(g.size >= 9);
+  assert.equal(thinned(60, g.ch, 1.1 * g.size).length, 60);
+  assert.equal(thinned(60, g.cw, pitch(g.slope, g.size)).length, 60);
+});

@@ -1,10 +1,10 @@
 // One state, one picture: the page's requests, its address and its comparison's numbers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { entries, fromLink, merged } from "../../ctxmix_hf/demo/js/address.js";
+import { entries, fromLink, merged, ofTab } from "../../ctxmix_hf/demo/js/address.js";
 import { readOptions, writeOptions } from "../../ctxmix_hf/demo/js/options.js";
 import { spearman } from "../../ctxmix_hf/demo/js/ranks.js";
-import { Requests, same } from "../../ctxmix_hf/demo/js/requests.js";
+import { agrees, Requests, same } from "../../ctxmix_hf/demo/js/requests.js";
 import { DEFAULTS } from "../../ctxmix_hf/viz/js/model.js";
 
 const old = { model: "m", method: "alti", text: "old", pair: "", options: "" };
@@ -35,13 +35,42 @@ test("an answer that was overtaken is dropped, in whatever order they come", () 
   assert.equal(r.dropped, 2);
 });
 
-test("elsewhere an older answer may come first, but never last", () => {
+test("so it is everywhere, and each part of the page counts for itself", () => {
   const r = new Requests();
   const [one, two] = [r.ask("why"), r.ask("why")];
   assert.deepEqual(
     [r.late("why", one), r.late("why", two), r.late("why", one)],
-    [false, false, true],
+    [true, false, true],
   );
+  assert.equal(r.late("similarity", r.ask("similarity")), false);
+});
+
+test("the same request twice has one number until it is answered", () => {
+  const r = new Requests();
+  const serial = r.ask("why", null, "a");
+  assert.equal(r.ask("why", null, "a"), serial);
+  assert.notEqual(r.ask("why", null, "b"), serial);
+  r.late("why", "2");
+  assert.equal(r.ask("why", null, "b"), "3");
+});
+
+test("a part of the page waits for its own answer, and for the map's", () => {
+  const r = new Requests();
+  assert.equal(r.waits("why"), false);
+  const serial = r.ask("why");
+  assert.equal(r.waits("why"), true);
+  r.late("why", serial);
+  assert.equal(r.waits("why"), false);
+  r.ask("main", asked);
+  assert.equal(r.waits("why"), true);
+});
+
+test("an answer agrees with fields that say what it says they said", () => {
+  const fields = { model: "m", text: "new" };
+  const field = (id) => (id in fields ? fields[id] : null);
+  assert.equal(agrees({ model: "m", text: "new", "not-there": "x" }, field), true);
+  assert.equal(agrees({ model: "m", text: "old" }, field), false);
+  assert.equal(agrees(undefined, field), true);
 });
 
 test("what was stopped does not come back", () => {
@@ -89,4 +118,10 @@ test("rank correlation, with ties", () => {
   assert.equal(spearman([1, 2, 3], [3, 2, 1]), -1);
   assert.ok(Math.abs(spearman([1, 2, 2, 4], [1, 2, 3, 4]) - 0.9486832980505138) < 1e-12);
   assert.ok(Number.isNaN(spearman([1, 1], [1, 2])));
+});
+
+test("a link holds what its tab reads, not what other tabs left in the address", () => {
+  const q = () => new URLSearchParams("tab=why&text=t&word=are&mode=x&c.layer=2&id=3&layer=4&v=2");
+  assert.equal(ofTab(q(), "why").toString(), "tab=why&text=t&word=are&layer=4&v=2");
+  assert.equal(ofTab(q(), "compare").toString(), "tab=why&text=t&mode=x&c.layer=2&layer=4&v=2");
 });

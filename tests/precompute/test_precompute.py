@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ import pytest
 import torch
 
 import ctxmix_hf as cm
+from ctxmix_hf.cli import main
+from ctxmix_hf.demo import stores
 from ctxmix_hf.errors import (
     CtxmixError,
     InputError,
     MissingDependencyError,
     OptionError,
+    RefusedError,
     StoreError,
 )
 from ctxmix_hf.hub import computing
@@ -332,3 +336,163 @@ def test_a_store_of_segments(tmp_path: Path) -> None:
         cm.MapStore.create(tmp_path / "n", model=model, methods=["alti"], segments="words")
     with pytest.raises(StoreError, match="another --out"):
         precompute(replace(job, segments=None))
+
+
+LONG_TEXTS = [
+    "The keys to the cabinet are here. The cats sleep.",
+    "The dog runs.",
+    "A boy sees it. He likes it. So?",
+]
+
+
+def kept_texts(tmp_path: Path, name: str, **options: Any) -> Job:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in LONG_TEXTS))
+    methods = ("alti", "globenc", "value_zeroing", "hta")
+    return Job(dataset=str(path), out=str(tmp_path / name), methods=methods, **options)
+
+
+def test_a_store_of_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row each, `[N, T]`: the rows of `explain`, written by one batch, by halves or from a shell."""
+    targets = ("mean_pool", 1, ["[CLS]", -1])
+    job = kept_texts(tmp_path, "rows", targets=targets)
+    precompute(job)
+    precompute(job)  # again: nothing is left to do
+    store = cm.MapStore.open(tmp_path / "rows")
+    store.verify()
+    model, tokenizer = cm.load_default()
+    for number, text in enumerate(LONG_TEXTS):
+        for method in job.methods:
+            kept = store[f"train-{number}", method]
+            fresh = cm.explain(model, text, method, targets=list(targets))
+            assert kept.shape == (1, 3, len(kept.tokens[0])) and kept.tokens == fresh.tokens
+            torch.testing.assert_close(kept.scores, fresh.scores, rtol=1e-4, atol=1e-7)
+            for n in range(3):
+                one, other = kept.attribution(n), fresh.attribution(n)
+                assert (one.target, one.meta["layer"]) == (other.target, other.meta["layer"])
+    size = sum(p.stat().st_size for p in (tmp_path / "rows").rglob("*.safetensors"))
+    assert size < 4 * 4 * 3 * sum(len(store.example(n)["tokens"]) for n in store.ids()) + 8000
+    with pytest.raises(
+        StoreError, match=r"holds rows, a cache needs maps of tokens.*read it by id"
+    ):
+        model(
+            **tokenizer(LONG_TEXTS[0], return_tensors="pt"),
+            output_context_mixing=["alti"],
+            cache=store,
+        )
+    assert store["train-0", "alti"].attribution(0).scores.dim() == 2  # the advice
+    monkeypatch.setattr(stores, "open_store", lambda name: store)
+    with pytest.raises(RefusedError, match="keeps rows, not maps"):
+        stores.view("x", "train-0", "alti")
+    with pytest.raises(StoreError, match=r"keeps rows or sparse maps: read them by id"):
+        store.to_parquet(tmp_path / "p")
+    with pytest.raises(StoreError, match="another --out"):
+        precompute(replace(job, targets=None))
+    words = [
+        "precompute",
+        "--dataset",
+        job.dataset,
+        "--out",
+        str(tmp_path / "shell"),
+        "--methods",
+        "alti",
+    ]
+    assert main([*words, "--targets", "keys,1"]) == 0
+    assert "2 rows were skipped" in capsys.readouterr().out  # the word is in the first text only
+    found = cm.MapStore.open(tmp_path / "shell")
+    assert found.ids() == ["train-0"] and found.manifest.targets == ("keys", 1)
+    expected = cm.explain(model, LONG_TEXTS[0], "alti", target="keys").scores
+    torch.testing.assert_close(
+        found["train-0", "alti"].scores[:, 0], expected, rtol=1e-4, atol=1e-7
+    )
+
+
+def test_a_store_of_sparse_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest sources and the rest, as `explain(top_k=...)`; a short text has fewer sources than that."""
+    job = kept_texts(tmp_path, "sparse", top_k=6)
+    precompute(job)
+    store = cm.MapStore.open(tmp_path / "sparse")
+    store.verify()
+    model, tokenizer = cm.load_default()
+    for number, text in enumerate(LONG_TEXTS):
+        for method in job.methods:
+            kept = store[f"train-{number}", method]
+            fresh = cm.explain(model, text, method, top_k=6)
+            assert kept.top_k == fresh.top_k and kept.tokens == fresh.tokens
+            for one, other in ((kept.input, fresh.input), (kept.layers, fresh.layers)):
+                if other is None:
+                    assert one is None
+                    continue
+                near = {"rtol": 1e-3, "atol": 1e-5 * float(other.values.abs().max())}
+                torch.testing.assert_close(one.rest, other.rest, **near)
+                torch.testing.assert_close(one.dense(), other.dense(), **near)
+            assert kept.top(1)[-1][0] == "(rest)"
+    monkeypatch.setattr(stores, "open_store", lambda name: store)
+    assert stores.view("x", "train-0", "alti")["tokens"]  # drawn on the page
+    with cm.MapStore.create(
+        tmp_path / "other", model=model, tokenizer=tokenizer, methods=["alti"], top_k=3
+    ) as other:
+        with pytest.raises(StoreError, match=r"keeps top_k=3, the result of alti has None"):
+            other.add_maps(["x"], {"alti": cm.explain(model, LONG_TEXTS[:1], "alti")})
+        made = cm.explain(model, LONG_TEXTS[:1], "alti", top_k=3)  # the advice
+        other.add_maps(["x"], {"alti": made})
+        other.add(["y", "z"], LONG_TEXTS[1:])  # one padded batch
+    fresh = cm.explain(model, LONG_TEXTS[1], "alti", top_k=3)
+    torch.testing.assert_close(
+        cm.MapStore.open(tmp_path / "other")["y", "alti"].input.values,
+        fresh.input.values,
+        rtol=1e-3,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("asked", [{"targets": ("mean_pool", 2)}, {"top_k": 4}])
+def test_halves_of_a_batch_are_joined(
+    asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory ends, halves give what the whole batch gives."""
+    precompute(kept_texts(tmp_path, "whole", **asked))
+    own = computation.compute
+
+    def small(*args: Any, given: Any, **options: Any) -> Any:
+        if len(given) > 1:
+            raise MemoryError
+        return own(*args, given=given, **options)
+
+    monkeypatch.setattr(computation, "compute", small)
+    precompute(kept_texts(tmp_path, "halves", **asked))
+    whole, halves = (cm.MapStore.open(tmp_path / name) for name in ("whole", "halves"))
+    for name in whole.ids():
+        for method in ("alti", "value_zeroing"):
+            one, other = whole[name, method], halves[name, method]
+            read = lambda m: m.scores if "targets" in asked else m.input.dense()
+            torch.testing.assert_close(read(one), read(other), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"targets": []}, "names no target"),
+        ({"targets": "mean_pool"}, "give a list"),
+        ({"targets": [None]}, "cannot be kept. Give positions, words"),
+        ({"targets": [[]]}, "cannot be kept"),
+        ({"top_k": 0}, "top_k must be a whole number of at least 1"),
+        ({"top_k": 3, "targets": [1]}, "are different answers"),
+        ({"top_k": 3, "dtype": "float16"}, "store it with dtype='float32'"),
+    ],
+)
+def test_what_a_store_of_rows_cannot_keep(asked: Any, said: str, tmp_path: Path) -> None:
+    model, tokenizer = cm.load_default()
+    with pytest.raises(OptionError, match=re.escape(said)):
+        cm.MapStore.create(
+            tmp_path / "s", model=model, tokenizer=tokenizer, methods=["alti"], **asked
+        )
+    assert not (tmp_path / "s").exists()
+    cm.MapStore.create(  # the advice
+        tmp_path / "k", model=model, methods=["alti"], top_k=3, dtype="float32"
+    ).close()
+    cm.MapStore.create(
+        tmp_path / "s", model=model, methods=["alti"], targets=[1, "[CLS]"], dtype="float16"
+    ).close()

@@ -17,6 +17,7 @@ from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.recipes import map_names, resolve
 from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.text.inputs import longest_input
+from ctxmix_hf.text.kinds import Tokenizer
 
 
 def run(args: Any, console: Console) -> None:
@@ -74,7 +75,7 @@ def _row(
     return {"method": name, "ms": 1000 * seconds, "ratio": seconds / plain}
 
 
-def _inputs(model: Any, tokenizer: Any, args: Any) -> dict[str, Any]:
+def _inputs(model: Any, tokenizer: Tokenizer, args: Any) -> dict[str, Any]:
     """Sentences of exactly so many tokens: an example, repeated."""
     longest = longest_input(model, tokenizer)
     if longest is not None and args.tokens > longest:

@@ -14,6 +14,7 @@ from ctxmix_hf.errors import OptionError
 from ctxmix_hf.explaining import explain
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.viz.payload import row_place
 
 METHODS = ["attention_rollout", "globenc", "alti", "value_zeroing"]
@@ -76,7 +77,7 @@ def _difference(first: ContextMixingMap, second: ContextMixingMap, args: Any, fo
     return held.getvalue()
 
 
-def _methods(model: Any, tokenizer: Any, text: str, args: Any, form: str) -> Any:
+def _methods(model: Any, tokenizer: Tokenizer, text: str, args: Any, form: str) -> Any:
     """Each method's strongest tokens, and the rank correlation of every two."""
     specs = [spec(name, args.aggregate, {}) for name in args.methods or METHODS]
     asked = Namespace(**vars(args))

@@ -24,6 +24,7 @@ from ctxmix_hf.recipes import RECIPES, method
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.text.batch import encode_one, reads
+from ctxmix_hf.text.kinds import Tokenizer
 
 LONG = 512  # tokens from which --target gives the row alone, without a map
 STDIN_WAIT = 0.3  # seconds for something to arrive in a pipe nobody asked for
@@ -92,7 +93,7 @@ def _lines(text: str, where: str, whole: bool = False) -> list[str]:
 
 # ---- the map and the row --------------------------------------------------------------------------------------------
 def one(
-    model: Any, tokenizer: Any, text: str, args: Any
+    model: Any, tokenizer: Tokenizer, text: str, args: Any
 ) -> tuple[ContextMixingMap | None, Attribution]:
     """(map of the layer asked for, row of the target); attribution methods have a row only."""
     given = read_options(args.option)
@@ -109,7 +110,7 @@ def one(
     return point(explain(model, text, asked, **reader), args)
 
 
-def _is_long(tokenizer: Any, text: str) -> bool:
+def _is_long(tokenizer: Tokenizer, text: str) -> bool:
     """A text whose whole map nobody could look at: only the row is made."""
     return (
         tokenizer is not None

@@ -18,6 +18,24 @@ export function stamped(q) {
   return q;
 }
 
+const OWN = {
+  why: ["word", "foil", "plain", "rule"],
+  embeddings: ["a", "b", "documents"],
+  compare: ["mode", "other_model", "other_method", "other_text", "other_options", "agree"],
+  image: ["picture", "vision", "vision_method"],
+  precomputed: ["store", "split", "search", "id", "store_method"],
+};
+const MARKS = { compare: "c.", image: "i.", precomputed: "p." };
+
+/** Of an address only what this tab reads: what other tabs left there is no part of the view. */
+export function ofTab(q, tab) {
+  const owner = (key) =>
+    Object.keys(OWN).find((name) => OWN[name].includes(key)) ||
+    Object.keys(MARKS).find((name) => key.startsWith(MARKS[name]));
+  for (const key of [...q.keys()]) if (![undefined, tab].includes(owner(key))) q.delete(key);
+  return q;
+}
+
 /** An address with some entries changed; an empty one is taken out. */
 export function merged(search, entries) {
   const q = new URLSearchParams(search);

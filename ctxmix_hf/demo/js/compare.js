@@ -72,15 +72,35 @@ export class Comparison {
       w.set(change);
     });
     this.busy = false;
+    this.level(all);
     this.correlation(all, chosen);
     // with "row" and the paths only the sides know them: take the options from the first side
     const view = { ...first.state(), layer: gap.s.layer, pin: chosen.join(".") };
     this.changed({ ...gap.p, query: { ...gap.p.query, tab: "compare" } }, view);
   }
 
+  /** Both sides end their colours at the same value, where they count in the same unit: rows of the same sum. */
+  level([first, second]) {
+    const sides = [first, second];
+    const sums = sides.map(({ model: m, s }) => {
+      const rows = m.raw(m.scopes.includes(s.scope) ? s.scope : m.scopes[0], m.place(s.layer));
+      return rows.slice(0, m.n).reduce((sum, v) => sum + v, 0);
+    });
+    const same =
+      first.s.norm === second.s.norm &&
+      (first.s.norm !== "none" || Math.abs(sums[0] - sums[1]) < 0.02 * Math.max(...sums));
+    const top = same ? Math.max(...sides.map((w) => w.largest())) : 0;
+    for (const w of sides) {
+      w.least = top;
+      w.redraw();
+    }
+  }
+
   correlation([first, second, gap], chosen) {
     const place = document.querySelector("#rank-correlation");
     if (!place) return;
+    place.setAttribute("role", "status");
+    place.setAttribute("aria-live", "polite");
     place.dataset.value = "";
     place.textContent =
       "Choose a target in one of the maps to see the rank correlation of its rows.";

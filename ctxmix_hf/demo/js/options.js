@@ -46,17 +46,16 @@ export function type(selector, value) {
   box.dispatchEvent(new KeyboardEvent("keypress", { key: "Enter", bubbles: true }));
 }
 
-const FIELD = "#options textarea, #options input";
-
-/** Shows the settings of the method that the fields name. */
-export function settings(space, now) {
-  const host = document.querySelector("#method-options");
+/** Shows the settings of a method in a place of the page; they are kept in a field of it. */
+export function settings(space, now, place, kept) {
+  const host = document.querySelector(place);
+  const field = `${kept} textarea, ${kept} input`;
   const known = space.options[now.method] || [];
   const key = JSON.stringify([now.method, now.options]);
   if (!host || host.dataset.shown === key) return;
   const chosen = readOptions(now.options);
   const lost = Object.keys(chosen).some((name) => !known.some((o) => o.name === name));
-  if (lost) type(FIELD, writeOptions(chosen, known)); // another method: what it does not know goes
+  if (lost) type(field, writeOptions(chosen, known)); // another method: what it does not know goes
   host.dataset.shown = key;
   const open = host.querySelector("details") && host.querySelector("details").open;
   const focused = document.activeElement && document.activeElement.dataset.option;
@@ -64,13 +63,14 @@ export function settings(space, now) {
   if (!known.length) return;
   const box = document.createElement("details");
   const title = document.createElement("summary");
-  title.textContent = "Settings of the method";
+  title.textContent =
+    place === "#method-options" ? "Settings of the method" : "Settings of the second method";
   box.className = "ctxmix-settings";
   box.open = open || Object.keys(chosen).length > 0;
   box.append(title);
   for (const option of known) {
     const value = chosen[option.name] === undefined ? option.start : chosen[option.name];
-    const change = (to) => type(FIELD, writeOptions({ ...chosen, [option.name]: to }, known));
+    const change = (to) => type(field, writeOptions({ ...chosen, [option.name]: to }, known));
     box.append(control(option, value, change));
   }
   host.append(box);

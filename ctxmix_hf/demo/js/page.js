@@ -1,8 +1,8 @@
 /* The page around the widgets: puts answers where they belong and keeps every view in the address. */
-import { entries, fromLink, merged, stamped } from "./address.js";
+import { entries, fromLink, merged, ofTab, stamped } from "./address.js";
 import { Comparison, SIDES } from "./compare.js";
-import { settings } from "./options.js";
-import { ASKED, Requests } from "./requests.js";
+import { settings, type } from "./options.js";
+import { agrees, ASKED, Requests } from "./requests.js";
 import { tour } from "./tour.js";
 
 const cm = window.ctxmix;
@@ -10,6 +10,7 @@ const initial = new URLSearchParams(location.search); // what the link asked for
 const widgets = {};
 const used = {}; // widgets that have shown something: the link's options are spent
 const last = {}; // by widget: the last payload
+const panels = {}; // by name: the place of the server's own HTML, and the fields it belongs to
 const html = {}; // what belongs where; made, and escaped, by panels.py
 const requests = new Requests();
 const linked = initial.has("c.pin") ? initial.get("c.pin") : null;
@@ -21,6 +22,7 @@ const space = {
   requests,
   methods: {}, // by label, as the list shows them
   options: {}, // by method: what can be set
+  reasons: [], // model, text, and what "Why this output?" asks of that example: a word, and one it is set against
   get dropped() {
     return requests.dropped;
   },
@@ -44,11 +46,11 @@ const write = (name, payload, state, step) =>
 
 // The page opens on the map and goes to the link's tab when the server has answered; until then the address stays.
 const FILLED = {
-  compare: () => widgets.difference,
+  compare: () => "compare" in requests.shown,
   why: () => "why" in requests.shown,
-  embeddings: () => "similarity" in requests.shown,
+  embeddings: () => "ranking" in requests.shown,
   image: () => "image" in requests.shown,
-  precomputed: () => widgets.precomputed,
+  precomputed: () => "precomputed" in requests.shown,
 };
 let arrived = false;
 space.tab = (name) => {
@@ -59,10 +61,11 @@ space.tab = (name) => {
   return name;
 };
 
-/** "link" while the server is filling this tab because a link asked for it. */
-space.opening = (name) => {
+/** "link" while the server is filling this tab because a link asked for it, "shown" where nothing is to be done. */
+space.opening = (name, slot) => {
   if (initial.get("tab") === name && !FILLED[name]()) return "link";
-  return name === "image" && FILLED.image() ? "shown" : name;
+  const said = saidBy(slot);
+  return said && agrees(said, field) ? "shown" : name;
 };
 
 /** The whole view, also what nobody has touched yet. */
@@ -75,7 +78,7 @@ space.asked = () => {
     if (!q.has(key) && value !== "") q.set(key, value);
   }
   q.delete("embed");
-  return stamped(q).toString();
+  return stamped(ofTab(q, current())).toString();
 };
 
 space.link = () => {
@@ -99,14 +102,74 @@ space.shown = (fields) => {
 // ---- one state, one picture ----
 space.ask = (slot, ...fields) => {
   const asked = Object.fromEntries(ASKED.map((key, k) => [key, String(fields[k] || "").trim()]));
-  const number = requests.ask(slot, asked);
-  if (slot === "main") refresh();
+  const number = requests.ask(slot, asked, fields.length ? JSON.stringify(fields) : "");
+  refresh();
   return number;
 };
 
-const field = (name) => {
-  const box = document.querySelector(`#${name} textarea, #${name} input`);
-  return box ? box.value.trim() : null;
+/** The map's request: its fields, and its number. */
+space.main = (given) => {
+  const now = given.map((value) => value || "");
+  const shown = (widgets.main && widgets.main.p.query) || {};
+  if (now[2].trim() !== shown.text) now[5] = "";
+  return [...now, space.ask("main", ...now)];
+};
+
+/** The field of the part says what is shown; it is nobody's to type in. */
+function settle(part) {
+  const box = document.querySelector("#part :is(textarea, input)");
+  if (!box || box.value === part) return;
+  box.value = part;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+/** Of a long text: a paragraph by its words, or all paragraphs again. */
+function partOf(main) {
+  const host = document.querySelector("#part-box");
+  const { part } = main.p;
+  const key = JSON.stringify([part, main.pins]);
+  if (!host || host.dataset.shown === key) return;
+  host.dataset.shown = key;
+  host.textContent = "";
+  if (!part) return;
+  const rows = main.p.special.map((special, i) => (special ? -1 : i)).filter((i) => i >= 0);
+  const at = rows.indexOf(main.pins[0]);
+  const say = (text, to) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = text;
+    button.onclick = () => type("#part :is(textarea, input)", to);
+    host.append(button);
+  };
+  if (part.shown) say(`All ${part.unit}s`, "");
+  else if (at >= 0) say(`Words of this ${part.unit}`, String(at + 1));
+  const long = `A long text: rows and columns are its ${part.unit}s. Choose one to see its words.`;
+  host.append(part.shown ? `${part.unit} ${part.shown} by its words` : long);
+}
+
+/** What a field of the page says; null where there is none, nothing where none of several is chosen. */
+function field(name) {
+  const box = document.querySelector(`#${name} :is(textarea, input:not([type="radio"]))`);
+  if (box) return box.value.trim();
+  const choices = [...document.querySelectorAll(`#${name} input[type="radio"]`)];
+  const chosen = choices.find((choice) => choice.checked);
+  return choices.length ? (chosen ? chosen.value : "") : null;
+}
+
+const slotOf = (name) => (SIDES.includes(name) ? "compare" : name);
+
+/** The fields that the picture in a slot belongs to; null while there is none. */
+function saidBy(slot) {
+  const shown = panels[slot] || last[slot === "compare" ? "difference" : slot];
+  return (shown && shown.fields) || null;
+}
+
+/** The word to explain and the one it is set against: an example's go with the example. */
+space.reason = (model, text, word, foil) => {
+  const mine = space.reasons.find((row) => row[0] === model && row[1] === text.trim());
+  const an = !word || space.reasons.some((row) => row[2] === word && row[3] === foil);
+  if (!an) return [word, foil];
+  return mine ? mine.slice(2) : ["", ""];
 };
 
 /** What the fields say, which Gradio may change without an event; a label that is half typed says nothing. */
@@ -119,6 +182,7 @@ function fields() {
     text: field("text"),
     pair: field("pair"),
     options: field("options"),
+    part: field("text") === shown.text ? field("part") : "", // a part of another text is none of this one
   };
   for (const key of ASKED)
     if (now[key] === null || now[key] === undefined) now[key] = shown[key] || "";
@@ -163,12 +227,44 @@ function refresh() {
   if (line && seconds >= 1) line.querySelector("span").textContent = `Computing, ${seconds} s`;
   Object.keys(html).forEach(fill); // a place may come later than what belongs there
   const now = fields();
-  settings(space, now);
+  settings(space, now, "#method-options", "#options");
+  const other = { method: space.methods[field("other-method")], options: field("other-options") };
+  if (field("mode") === "two methods" && other.method)
+    settings(space, other, "#other-method-options", "#other-options");
+  else clear("#other-method-options");
+  others();
   if (!main) return;
+  partOf(main);
   const stands = requests.stands(main.p.query, now, waiting);
   main.stale(stands !== "fresh", stands === "pending");
   const beside = document.querySelector("#beside");
   if (beside) beside.classList.toggle("ctxmix-stale", stands !== "fresh");
+}
+
+function clear(place) {
+  const host = document.querySelector(place);
+  if (host && host.firstChild) {
+    host.textContent = "";
+    delete host.dataset.shown;
+  }
+}
+
+/** Everywhere but on the map: what is not what the fields say is dimmed, and turns while its answer is on its way. */
+function others() {
+  for (const [name, w] of Object.entries(widgets)) {
+    if (name === "main") continue;
+    const slot = slotOf(name);
+    const stale = !agrees(w.p.fields, field);
+    const waits = requests.waits(slot) && (stale || slot === "image"); // one upload is like the other
+    w.stale(stale || waits, waits);
+  }
+  for (const [name, { host, fields: said }] of Object.entries(panels)) {
+    const stale = !agrees(said, field);
+    const waits = requests.waits(name) && (stale || !host.firstChild);
+    host.setAttribute("aria-busy", String(stale || waits));
+    host.classList.toggle("ctxmix-stale", stale && !!host.firstChild);
+    host.classList.toggle("ctxmix-pending", waits);
+  }
 }
 
 function click(e) {
@@ -205,22 +301,29 @@ function fill(id) {
 }
 
 // ---- widgets ----
+const MESSAGES = {
+  main: "message",
+  compare: "compare-message",
+  image: "image-message",
+  precomputed: "store-message",
+};
 space.show = (host, name, payload) => {
   if (!payload) {
     if (!last[name]) host.textContent = "";
     return;
   }
-  if (requests.late(SIDES.includes(name) ? `compare ${name}` : name, payload.serial)) {
+  if (requests.late(slotOf(name), payload.serial)) {
     if (!host.firstChild && last[name]) mount(host, name, last[name]);
     return;
   }
+  place(MESSAGES[slotOf(name)], payload.error || "");
   if (name === "main") {
     requests.answered();
-    place("message", payload.error || "");
     place("method-info", payload.info);
   }
   if (payload.error) {
-    waiting = false;
+    if (name === "main") waiting = false;
+    if (!host.firstChild && last[name]) mount(host, name, last[name]);
     refresh();
     return;
   }
@@ -234,6 +337,7 @@ space.show = (host, name, payload) => {
     return;
   }
   if (name === "main") {
+    settle((payload.query || {}).part || "");
     place("prediction", payload.prediction, payload.query);
     if (payload.serial) forget();
   }
@@ -244,21 +348,27 @@ space.show = (host, name, payload) => {
 
 /** The scores and the agreement belonged to the text before. */
 function forget() {
-  requests.overtake("scores-panel");
-  const old = document.querySelector("#scores-panel .ctxmix-host");
-  if (old) old.textContent = "";
+  for (const name of ["scores-panel", "agreement"]) {
+    requests.overtake(name);
+    if (panels[name]) panels[name].host.textContent = "";
+  }
   space.put({ scores: "", agree: "" });
 }
 
-/** A panel of the server's own HTML, with the number of its request. */
+/** A panel of the server's own HTML, with the request it belongs to. */
 space.panel = (host, name, value) => {
+  panels[name] = { fields: null, ...panels[name], host };
   if (!value || requests.late(name, value.serial)) return;
   host.innerHTML = value.html || "";
-  host.removeAttribute("aria-busy");
+  panels[name].fields = value.fields;
+  refresh();
 };
 
-/** Gradio may hand over the same value again: what was chosen in it since then stays. */
-const again = (before, payload) => before && JSON.stringify(before.p) === JSON.stringify(payload);
+/** Gradio may hand over the same value again, or a field that was left ask for it again: what was chosen in it
+    since then stays, and so does the keyboard's place. */
+const again = (before, payload) =>
+  before &&
+  JSON.stringify({ ...before.p, serial: "" }) === JSON.stringify({ ...payload, serial: "" });
 
 /** What of the last view a new picture keeps: all of it where it is the answer to the same question. */
 function kept(before, payload) {

@@ -29,6 +29,7 @@ from ctxmix_hf.evaluation.sessions import content_key, watched
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
+from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 STATE, MOMENTS, MODEL, HELDOUT = "tuning.json", "moments.safetensors", "model", "heldout.json"
@@ -243,7 +244,12 @@ def _learn(
 
 
 def _keep(
-    place: Path, own: Any, tokenizer: Any, optimiser: Any, chosen: Any, held_out: Sequence[Ready]
+    place: Path,
+    own: Any,
+    tokenizer: Tokenizer,
+    optimiser: Any,
+    chosen: Any,
+    held_out: Sequence[Ready],
 ) -> None:
     """A whole epoch as a folder that transformers can open, and what the optimiser remembers."""
     part = place.with_name(f".{place.name}.{os.getpid()}")

@@ -43,7 +43,7 @@ export function plan({ view, n, depth, heads, widest, room, zoom = 1, image, mir
   const over = steep ? 6 : Math.cos(slope) * wide;
   const most = view === "map" ? (n > 24 ? 30 : 38) : 52;
   const cw = zoom * Math.max(LEAST, Math.min(most, (room - left - over) / n));
-  const size = Math.min(SIZE, Math.max(9, cw));
+  const size = Math.min(SIZE, Math.max(9, cw / 1.12)); // small enough for every label, where that can be read
   const ch = { map: cw, layers: Math.min(30, Math.max(16, cw)), paths: 56 }[view];
   const base = { view, x: left, cw, cols: n, slope, depth, size, mirrored, foot: FOOT };
   const width = Math.ceil(left + n * cw + over);

@@ -325,8 +325,13 @@ export class Widget {
     this.note.textContent = notes.filter(Boolean).join(" ");
   }
 
-  /** Where the colours end: one value for sentence, map and legend, the same for all layers unless each is to have its own. */
+  /** Where the colours end: one value for sentence, map and legend; beside another map, for both of them. */
   scale() {
+    return Math.max(this.largest(), this.least || 0);
+  }
+
+  /** The largest value of this picture, the same for all layers unless each is to have its own. */
+  largest() {
     const { s, model: m } = this;
     const n = this.groups.length;
     const chosen = this.rows();
@@ -398,6 +403,11 @@ export class Widget {
       box.append(t);
       if (i === kept) t.focus({ preventScroll: true });
     });
+    // a long sentence scrolls: what is meant is in sight
+    const at = box.querySelector(kept >= 0 ? `[data-row="${kept}"]` : ".cmx-target");
+    if (at && box.scrollHeight > box.clientHeight)
+      box.scrollTop =
+        at.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 2;
   }
 
   walk(e, t) {
