@@ -291,6 +291,14 @@ def test_what_is_learned_says_how(tmp_path: Path) -> None:
     assert "50 % of the data" in str(Fitting(fraction=0.5))
 
 
+def test_speed_is_a_ratio_of_what_was_measured(tmp_path: Path) -> None:
+    report = reproduce(tmp_path, "globenc", items=["Section 4.3.2"], limit=2, progress=False)
+    (made,) = report.entries
+    slow, fast, ratio = (row["ours"] for row in made["rows"])
+    assert made["n"] == 2 and ratio == pytest.approx(slow / fast, rel=0.05) and ratio > 1
+    assert made["rows"][2]["paper"] == 1440
+
+
 def test_layers_without_outliers_have_no_row(tmp_path: Path) -> None:
     """Fewer than three outlying dimensions have no correlation: no row without a number."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_path("ctxmix/sentiment"))
