@@ -62,11 +62,22 @@ def test_effective_attention_keeps_the_heads_output(recorded) -> None:
         out = cm.instrument(model)(
             input_ids=ids,
             output_decomposition=True,
-            output_context_mixing=[method("effective_attention", per_head=True)],
+            output_context_mixing=[
+                method("effective_attention", per_head=True),
+                method("effective_attention", per_head=True, part="null"),
+            ],
         )
-    effective, layer = out.context_mixing["effective_attention"].heads[:, 0], out.decomposition[0]
+    (kept, lost), layer = out.context_mixing.values(), out.decomposition[0]
+    effective = kept.heads[:, 0]
     assert not torch.allclose(effective, layer.attention)
     assert torch.allclose(effective @ layer.values, layer.attention @ layer.values, atol=1e-10)
+    null = lost.heads[:, 0]
+    assert torch.allclose(effective + null, layer.attention) and null.abs().max() > 1e-3
+    assert torch.allclose(null @ layer.values, torch.zeros(()).to(null), atol=1e-10)
+    expected = 20 - torch.linalg.matrix_rank(layer.values)
+    for made in (kept, lost):
+        free = made.meta["notes"]["null_dimension"]
+        assert free.shape[:2] == (1, 2) and torch.equal(free[:, 0], expected.to(free))
 
 
 def test_value_zeroing_equals_a_hook_on_the_value_projection(recorded) -> None:

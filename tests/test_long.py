@@ -128,11 +128,11 @@ def test_rows_are_the_whole_maps_rows(make: Any, deferring: Any) -> None:
             assert found.tokens == expected.tokens and found.meta["layer"] == expected.meta["layer"]
         gap = (blocks[name].layers - whole[name].layers).abs().max()
         assert gap <= 1e-9 * whole[name].layers.abs().max(), name
-    note = "unseen_mass"
-    torch.testing.assert_close(
-        blocks["effective_attention"].meta["notes"][note],
-        whole["effective_attention"].meta["notes"][note],
-    )
+    for note in ("unseen_mass", "null_dimension"):
+        torch.testing.assert_close(
+            blocks["effective_attention"].meta["notes"][note],
+            whole["effective_attention"].meta["notes"][note],
+        )
 
 
 @pytest.mark.parametrize("name", ["alti", "globenc", "attention_rollout", "alti+none"])

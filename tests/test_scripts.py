@@ -70,3 +70,17 @@ def test_where_nothing_may_be_skipped_a_skip_fails(skipped: bool, tmp_path: Path
     assert subprocess.run(command, **asked).returncode == 0
     strict = subprocess.run(command, env={**os.environ, "NOTHING_SKIPPED": "1"}, **asked)
     assert strict.returncode == skipped and (package in strict.stdout) == skipped
+
+
+def test_the_gallery_draws_every_picture_of_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import gallery
+    finally:
+        sys.path.pop(0)
+    made = gallery.gallery(tmp_path, text="The key [MASK] old.")
+    names = {path.stem for path in made}
+    assert {"views", "null", "alti_layers", "value_zeroing_grid"} <= names
+    assert len(names) == 2 + 2 * len(gallery.METHODS)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)

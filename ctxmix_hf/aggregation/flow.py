@@ -12,6 +12,7 @@ from torch import Tensor
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.errors import OptionError
 
+NEGATIVE = {"clamp": lambda maps: maps.clamp(min=0), "absolute": torch.abs}
 SLOW = 20_000  # flows that plain Python should not be asked for without a word
 
 
@@ -22,18 +23,26 @@ def flow(
     layers: Sequence[int] | None = None,
     targets: Sequence[int] | None = None,
     row_shares: bool = True,
+    negative: str | None = None,
 ) -> Tensor:
     """`flow[l,i,j]`: maximum flow from token i of layer l to input token j, edges weighing `maps` `[B, L, T, T]`.
 
     The residual must be in the maps already. Rows are divided by their sum as the authors' code does; the raw values
     (`row_shares=False`) are at most 1 for maps whose rows sum to 1. `layers` (from 0) and `targets` restrict what
-    is computed; other rows are zero. Padding takes no part.
+    is computed; other rows are zero. Padding takes no part. A capacity cannot be negative, and no paper says what to
+    do with one: maps that have some are refused unless `negative` is `"clamp"` (they count as 0: no edge) or
+    `"absolute"` (their size counts, whatever the sign).
     """
     from ctxmix_hf.aggregation import maxflow  # numba: a third of a second that only flows need
 
-    if bool((maps < 0).any()):
+    if negative not in (None, *NEGATIVE):
+        raise OptionError.among("negative", negative, (None, *NEGATIVE))
+    if negative is not None:
+        maps = NEGATIVE[negative](maps)
+    elif bool((maps < 0).any()):
         raise OptionError(
-            "Flow needs maps without negative entries: effective attention and signed maps cannot be capacities."
+            "Flow needs maps without negative entries, which cannot be capacities (effective attention has some): "
+            "m.aggregate('flow', negative='clamp') takes them as 0, negative='absolute' by their size."
         )
     batch, depth, tokens, _ = maps.shape
     chosen = [layer % depth for layer in layers] if layers is not None else list(range(depth))

@@ -47,6 +47,17 @@ class Fitting:
         if wrong:
             raise OptionError(f"maps must be of {FOUR}, got {wrong[0]!r}.")
 
+    def __str__(self) -> str:
+        """In words, as results tell it."""
+        start = "least squares (an MLP: random)" if self.start == "ridge" else "Glorot's numbers"
+        width = "the model's width" if self.hidden is None else f"{self.hidden} wide"
+        part = "" if self.fraction == 1 else f", {100 * self.fraction:.0f} % of the data"
+        return (
+            f"{self.folds} folds by sentence, {'a bias' if self.bias else 'no bias'}, "
+            f"Adam at {self.rate:g} from {start}, {self.batch} tokens a step, "
+            f"at most {self.epochs} epochs and {self.patience} without a gain, MLP {width}{part}"
+        )
+
 
 QUICK = Fitting()
 PAPER = Fitting(10, False, 1000, 1e-4, 256, 2000, 20, "glorot", maps=FOUR)

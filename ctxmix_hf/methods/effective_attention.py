@@ -10,12 +10,11 @@ from torch import Tensor
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.nullspace import (
     on_range,
-    project_on_range,
     project_on_visible_range,
     range_basis,
 )
 from ctxmix_hf.errors import UnsupportedMethodError
-from ctxmix_hf.methods.base import METHODS, About, LayerMethod
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
 from ctxmix_hf.records import LayerRecord
 from ctxmix_hf.workspace import computed_once
 
@@ -31,11 +30,14 @@ class EffectiveAttention(LayerMethod):
     of all tokens, so where rows see only some of them (causal models, windows) and T exceeds the
     head size, part of the map lies on tokens the row cannot see: `meta["notes"]["unseen_mass"]`
     says how much. `visible_only=True` takes each row's own null space instead.
+    `part="null"` gives what is taken away, `A[h] N N^T`, which no output shows (their figure 6). The null space of all
+    tokens has `meta["notes"]["null_dimension"]` `[B, L, H]` dimensions, at least T - E (their eq. 4-6).
     """
 
     value_bias: bool = True
     per_head: bool = False
     visible_only: bool = False
+    part: str = "effective"  # or "null"
 
     by_rows = True
     local = False  # what is taken away lies on any token
@@ -48,6 +50,9 @@ class EffectiveAttention(LayerMethod):
         "attention weights that reach the values",
         "residual, norms, feed-forward",
     )
+
+    def __post_init__(self) -> None:
+        check_choice("effective_attention", "part", self.part, ("effective", "null"))
 
     @property
     def reads_value_bias(self) -> bool:
@@ -64,19 +69,32 @@ class EffectiveAttention(LayerMethod):
         return self._heads(layer, budget) if self.per_head else None
 
     def note_shares(self, layer: LayerRecord, budget: Budget) -> dict[str, tuple[Tensor, Tensor]]:
-        """`unseen_mass` `[B]`: the share of the map that lies on tokens the row does not attend to in any head."""
+        """`unseen_mass` `[B]`: the share of the map that lies on tokens the row does not attend to in any head;
+        `null_dimension` `[B, H]`: tokens minus the rank of the values."""
         effective = self._heads(layer, budget).abs()
         unseen = (effective * ~_visible(layer)).sum(dim=(1, 2, 3))
-        return {"unseen_mass": (unseen, effective.sum(dim=(1, 2, 3)))}
+        bases = _bases(layer.whole or layer, self._plain)
+        free = torch.stack([basis.shape[-2] - _rank(basis) for basis, _ in bases]).to(effective)
+        return {
+            "unseen_mass": (unseen, effective.sum(dim=(1, 2, 3))),
+            "null_dimension": (free, torch.ones_like(free)),  # the same of every block of rows
+        }
 
     def _heads(self, layer: LayerRecord, budget: Budget) -> Tensor:
         """Every head's, whether or not `per_head` was asked for."""
-        return _effective(layer, replace(self, per_head=False), budget)
+        effective = _effective(layer, self._plain, budget)
+        return effective if self.part == "effective" else layer.attention - effective
+
+    @property
+    def _plain(self) -> EffectiveAttention:
+        """The same null space."""
+        return replace(self, per_head=False, part="effective")
 
     def compute(self, layer: LayerRecord, budget: Budget) -> Tensor:
         if layer.whole is not None:
             return self._rows(layer, layer.whole)
         values = layer.values if self.value_bias else self._without_bias(layer)
+        bases = _bases(layer, self)
         whole = bool(layer.mask.all())
         effective = torch.zeros_like(layer.attention)
         for b, real in enumerate(layer.mask):
@@ -87,7 +105,7 @@ class EffectiveAttention(LayerMethod):
             if self.visible_only and not bool(seen.all()):
                 effective[b][grid] = project_on_visible_range(block, vectors, seen, budget)
             else:
-                effective[b][grid] = project_on_range(block, vectors)
+                effective[b][grid] = on_range(block, *bases[b])
         return effective
 
     def _rows(self, layer: LayerRecord, whole: LayerRecord) -> Tensor:
@@ -120,6 +138,11 @@ def _effective(layer: LayerRecord, method: EffectiveAttention, budget: Budget) -
 @computed_once
 def _bases(whole: LayerRecord, method: EffectiveAttention) -> list[tuple[Tensor, Tensor]]:
     return method.bases(whole)
+
+
+def _rank(basis: Tensor) -> Tensor:
+    """`[H]`: columns of `range_basis` beyond the rank are zero."""
+    return (basis != 0).any(dim=-2).sum(dim=-1)
 
 
 @computed_once

@@ -152,6 +152,7 @@ class ContextMixingMap(Result):
         row_shares: bool = True,
         receptive_field: bool = False,
         targets: Sequence[int] | None = None,
+        negative: str | None = None,
     ) -> Tensor:
         """`[B, L, T, T]` from the layer maps: `rollout`, `flow` or `none` (the layer maps themselves).
 
@@ -165,15 +166,20 @@ class ContextMixingMap(Result):
             row_shares: Divide the rows of flows by their sum, as the authors' code does.
             receptive_field: Divide by the number of tokens that see a column.
             targets: Compute flows for these rows only; the others are zero.
+            negative: What a negative entry counts as in a flow: `"clamp"` (0) or `"absolute"`; None refuses it.
 
         Returns:
             `[B, L, T, T]`.
 
         Raises:
-            OptionError: The aggregation is not known, or the method starts at the input.
+            OptionError: The aggregation is not known, the method starts at the input, or a flow has negative entries.
         """
         if aggregation not in AGGREGATIONS:
             raise OptionError.among("aggregation", aggregation, AGGREGATIONS)
+        if negative is not None and aggregation != "flow":
+            raise OptionError(
+                f"negative={negative!r} is for aggregation='flow'; {aggregation} keeps every sign."
+            )
         if self.layers is None:
             if aggregation == "none" and self.given_input is not None:
                 return self.given_input
@@ -187,7 +193,7 @@ class ContextMixingMap(Result):
         if aggregation == "rollout":
             return rollout(to_shares(maps) if self.meta.get("rolls_out_shares") else maps)
         return (
-            flow(maps, self.mask, row_shares=row_shares, targets=targets)
+            flow(maps, self.mask, row_shares=row_shares, targets=targets, negative=negative)
             if aggregation == "flow"
             else maps
         )
@@ -513,6 +519,15 @@ class ContextMixingMap(Result):
             options: `example=`, `words=`, `scope=`, `cmap=`.
         """
         return self.view("plot_layers", target, **options)
+
+    def plot_views(self, target: Any = None, **options: Any) -> Any:
+        """The graph of all layers, and one target's rows within layers, by rollout and by flow (extra `plot`).
+
+        Args:
+            target: What `position` takes: a position, a word, a reserved name, or several.
+            options: `residual=` (0.5 for `attention`), `example=`, `cmap=`.
+        """
+        return self.view("plot_views", target, **options)
 
     def plot_grid(self, **options: Any) -> Any:
         """All layers side by side on one scale."""

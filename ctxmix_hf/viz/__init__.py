@@ -19,6 +19,7 @@ VIEWS.add(
         "map.bundle": "notebook:map_bundle",
         "map.plot": "figures:plot_map",
         "map.plot_layers": "figures:plot_layers",
+        "map.plot_views": "figures:plot_views",
         "map.plot_grid": "figures:plot_grid",
         "map.plot_image": "signals:plot_image",
         "map.plot_speech": "signals:plot_speech",

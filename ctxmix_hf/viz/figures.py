@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ctxmix_hf.counting import in_words, layer_index
-from ctxmix_hf.errors import InputError, MissingDependencyError, UnknownNameError
+from ctxmix_hf.errors import InputError, MissingDependencyError, OptionError, UnknownNameError
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap, heading
 from ctxmix_hf.text.targets import Target as MapTarget
@@ -273,6 +273,62 @@ def plot_layers(
     )
     axes[0, 0].set_ylabel("layer", fontsize=8)
     figure.colorbar(image, ax=axes[0, 0], fraction=0.045, pad=0.02).ax.tick_params(labelsize=7)
+    return figure
+
+
+def plot_views(
+    m: ContextMixingMap,
+    target: MapTarget = None,
+    residual: float | None = None,
+    example: int = 0,
+    cmap: Any = None,
+) -> Any:
+    """One token's sources as Abnar & Zuidema 2020 show them (figures 1 to 3): the graph of all layers, the rows within
+    each layer, and those from the input by rollout and by flow.
+
+    `residual` is mixed into graph, rollout and flow: 0.5 for `attention`, None for a map that has the residual in it.
+    """
+    pyplot()
+    from matplotlib.collections import LineCollection
+
+    one = m[example]
+    if one.layers is None:
+        raise OptionError(
+            f"{m.method} has no maps within layers, so there is no graph: choose another method."
+        )
+    labels, names = one.tokens[0].shown(), [str(number) for number in m.layer_numbers]
+    weights = one.weights(target)
+    places = weights.nonzero().flatten().tolist()
+    mixed = {"residual": residual}
+    stacks = {
+        "within the layer": one.layers,
+        "from the input, rollout": one.aggregate("rollout", **mixed),
+        "from the input, flow": one.aggregate("flow", targets=places, **mixed),
+    }
+    wide, high = side(len(labels), 3.5), max(0.32 * m.depth, 1.6)
+    figure, axes = new_figure(2 * wide + 1.6, 2 * high + 2.6, 2, 2)
+    graph, *others = axes.flat
+    edges = one.aggregate("none", **mixed)[0].detach().cpu().double().clamp(min=0).numpy()
+    layers, starts, ends = np.nonzero(edges > 0.01 * edges.max())
+    graph.add_collection(
+        LineCollection(
+            [((i, k + 1), (j, k)) for k, i, j in zip(layers, starts, ends, strict=True)],
+            colors=[(0.1, 0.3, 0.6, float(a)) for a in edges[layers, starts, ends] / edges.max()],
+            linewidths=1.2,
+        )
+    )
+    graph.set_xlim(-0.5, len(labels) - 0.5)
+    graph.set_ylim(-0.2, m.depth + 0.2)
+    label_axis(graph.xaxis, labels, wide, False)
+    label_axis(graph.yaxis, ["input", *names], high, True)
+    titled(graph, "the graph", 9)
+    for panel, (title, stack) in zip(others, stacks.items(), strict=True):
+        rows = np.einsum("t,lts->ls", weights.numpy(), stack[0].detach().cpu().double().numpy())
+        top = float(rows.max()) or 1.0
+        draw(panel, rows[::-1], names[::-1], labels, colour_map(cmap), top, 0.0, (wide, high))
+        titled(panel, title, 9)
+    shown = one.attribution(target).target
+    figure.suptitle(drawable(f"{m.method}: sources of {shown}, by layer"), fontsize=10)
     return figure
 
 

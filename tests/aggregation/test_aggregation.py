@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+import ctxmix_hf as cm
 from ctxmix_hf.aggregation.flow import flow
 from ctxmix_hf.aggregation.rollout import OverflowScaledWarning, rollout, with_residual
 from ctxmix_hf.errors import OptionError
+from tests import zoo
 
 LOWER = [[0.5, 0.5], [0.25, 0.75]]
 UPPER = [[0.8, 0.2], [0.0, 1.0]]
@@ -58,5 +60,27 @@ def test_flow_of_some_targets_leaves_the_others_out() -> None:
 
 
 def test_negative_maps_are_no_capacities() -> None:
-    with pytest.raises(OptionError, match="negative"):
-        flow(stack([[1.0, -0.1], [0.0, 1.0]]))
+    maps = stack([[0.7, -0.1], [0.0, 1.0]])
+    with pytest.raises(OptionError, match="negative='clamp'"):
+        flow(maps)
+    # the advice: one layer's flow is its edges
+    raw = {how: flow(maps, row_shares=False, negative=how)[0, 0] for how in ("clamp", "absolute")}
+    assert raw["clamp"].tolist() == [[0.7, 0.0], [0.0, 1.0]]
+    assert raw["absolute"].tolist() == [[0.7, 0.1], [0.0, 1.0]]
+    with pytest.raises(OptionError, match="'clamp' or 'absolute', got 'drop'"):
+        flow(maps, negative="drop")
+
+
+def test_effective_attention_flows_by_a_named_choice() -> None:
+    model, _ = zoo.build("bert", dtype=torch.float64)
+    ids = torch.arange(5, 25)[None]  # longer than the head size, so some weights are negative
+    made = cm.explain(cm.instrument(model), {"input_ids": ids}, "effective_attention+flow")
+    assert made.layers is not None and bool((made.layers < 0).any())
+    with pytest.raises(OptionError, match="negative='absolute'"):
+        made.aggregate("flow")
+    for how, edges in (("clamp", made.layers.clamp(min=0)), ("absolute", made.layers.abs())):
+        assert torch.equal(
+            made.aggregate("flow", targets=[3], negative=how), flow(edges, targets=[3])
+        )
+    with pytest.raises(OptionError, match="rollout keeps every sign"):
+        made.aggregate("rollout", negative="clamp")

@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import ctxmix_hf as cm
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.attribution import ATTRIBUTIONS, Case
+from ctxmix_hf.attribution.deeplift import DeepLift
+from ctxmix_hf.auto import model_path
 from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.evaluation import alternative_attention, identifiability, mixing, pronouns
 from ctxmix_hf.evaluation.alternatives import alternatives
@@ -22,7 +27,7 @@ from ctxmix_hf.evaluation.fitting import Fitting
 from ctxmix_hf.evaluation.identifiability import RecoveryTask, counts, fraction_counts, used
 from ctxmix_hf.evaluation.papers import brunner, reproduce
 from ctxmix_hf.evaluation.papers.desk import Desk, cola_rows
-from ctxmix_hf.evaluation.scores import Scores
+from ctxmix_hf.evaluation.scores import Scores, question_of
 
 
 # ---- Abnar & Zuidema 2020, figure 4 ---------------------------------------------------------------------------------
@@ -49,6 +54,48 @@ def test_pronouns_runs_offline_and_says_what_it_needs() -> None:
     assert "good_word" in str(error.value)
     rows = pronouns.sentences()[:2]  # the advice: such rows
     assert len(cm.evaluate("pronouns", data=rows, methods=["alti"], progress=False)) == 2 * 6
+
+
+# ---- Mohebbi et al. 2023, section 4.3 -------------------------------------------------------------------------------
+def test_layerwise_deeplift_is_gradient_times_change(box: Bench) -> None:
+    """No activation module of a GELU encoder is rewritten, so DeepLift from zero is gradient times input at every
+    layer: summed over coordinates it is `g . e`, and its length is GradXinput (captum 0.9.0 gives the same)."""
+    (item,), _ = box.prepare(read_data("agreement").kept[:1])
+    place = model_path("ctxmix/agreement")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(place, dtype=torch.float64).eval()
+    with torch.no_grad():
+        out = cm.instrument(model)(**box.inputs_of([item]), output_decomposition=True)
+    asked = question_of(out.logits, [item], model.config)
+    for layer in range(len(out.decomposition)):
+        case = Case(out.decomposition, asked, out.logits, {}, Budget.of(None), layer)
+        hidden = case.hidden.clone().requires_grad_()
+        rest = out.decomposition.replay.run(hidden, at=layer).output.logits[0, item.position]
+        two = torch.stack([rest[item.good], rest[item.bad]]).softmax(dim=-1)[0]
+        (gradient,) = torch.autograd.grad(two, hidden)
+        product = gradient * hidden.detach()
+        torch.testing.assert_close(DeepLift().scores(case), product.sum(dim=-1))
+        by_length = DeepLift(reduce="l2", signed=False, shares=False).scores(case)
+        torch.testing.assert_close(by_length, product.norm(dim=-1))
+        other = ATTRIBUTIONS.get("grad_x_input")().scores(case)
+        torch.testing.assert_close(by_length, other)
+
+
+# ---- Brunner et al. 2020, section 5 ---------------------------------------------------------------------------------
+def test_hidden_tokens_exact_first_then_with_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": "Keys fit.", "pair": "Yes."}, {"text": "It is.", "pair": "No."}]
+    desk = Desk(data={"mrpc": rows}, progress=False)
+    monkeypatch.setattr(brunner, "EXACT", 1)
+    name, found = brunner._mixing(desk)
+    context = desk.context("mrpc", brunner.HTA)
+    probes = mixing.statistics(context)
+    exact = mixing.statistics(replace(context, methods=["hta"]))
+    first = np.array(found[0][name]["own"])
+    assert first == pytest.approx(np.array(exact[0]["hta"]["own"]), abs=1e-5)
+    assert first != pytest.approx(np.array(probes[0][name]["own"]), abs=1e-3)
+    assert found[1] == probes[1]
+    gap = np.abs(np.subtract(exact[0]["hta"]["own"], probes[0][name]["own"])).mean(axis=1)
+    made = brunner.sketch_errors(desk)
+    assert [r.ours for r in made] == pytest.approx(gap.tolist(), abs=1e-5) and 0 < gap.max() < 0.2
 
 
 # ---- Brunner et al. 2020, section 3.3 -------------------------------------------------------------------------------

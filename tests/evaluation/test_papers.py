@@ -35,6 +35,11 @@ SHARED = ROOT.parent / "shared" / "data"
 SCHEMA = {"paper", "item", "model", "data", "n", "rows", "version", "commit", "seconds"}
 
 
+def schema(entry: dict[str, Any]) -> set[str]:
+    """An item that learns maps says how."""
+    return SCHEMA | {"fitting"} if page._item(entry).learns else SCHEMA
+
+
 # ---- hand-made cases ------------------------------------------------------------------------------------------------
 def test_attention_to_types_by_hand() -> None:
     """Three tokens, one head: the first row looks at [SEP] alone, the others half and half."""
@@ -275,6 +280,37 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         reproduce(tmp_path, items=["Table 1"], **asked)
 
 
+def test_what_is_learned_says_how(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"papers": "brunner", "items": ["Figure 2a"], "limit": 8}
+    how = Fitting(folds=4, epochs=1, hidden=7)
+    report = reproduce(tmp_path, **asked, fitting=how, progress=False)
+    (made,) = report.entries
+    assert set(made) == schema(made) and made["fitting"] == str(how)
+    assert "4 folds by sentence, a bias, Adam at 0.001" in str(report) and "7 wide" in str(report)
+    assert str(PAPER).startswith("10 folds by sentence, no bias, Adam at 0.0001 from Glorot")
+    assert "50 % of the data" in str(Fitting(fraction=0.5))
+
+
+def test_speed_is_a_ratio_of_what_was_measured(tmp_path: Path) -> None:
+    report = reproduce(tmp_path, "globenc", items=["Section 4.3.2"], limit=2, progress=False)
+    (made,) = report.entries
+    slow, fast, ratio = (row["ours"] for row in made["rows"])
+    assert made["n"] == 2 and ratio == pytest.approx(slow / fast, rel=0.05) and ratio > 1
+    assert made["rows"][2]["paper"] == 1440
+
+
+def test_layers_without_outliers_have_no_row(tmp_path: Path) -> None:
+    """Fewer than three outlying dimensions have no correlation: no row without a number."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_path("ctxmix/sentiment"))
+    size = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=len(tokenizer), num_hidden_layers=2, **size)
+    model = transformers.BertForSequenceClassification(config).eval()  # all weights of norms are 1
+    data = {"sst2": [{"text": "film", "label": 1}]}
+    asked: dict[str, Any] = {"items": ["Figure 5"], "data": data, "progress": False}
+    report = reproduce(tmp_path, "globenc", classifier=(model, tokenizer), **asked)
+    assert not report.entries and "three outlying" in "".join(report.left_out.values())
+
+
 def replaced(key: str, compute: Any) -> Any:
     from dataclasses import replace
 
@@ -353,7 +389,7 @@ def test_every_item_runs_offline_on_the_bundled_models(paper: str, tmp_path: Pat
     report = reproduce(tmp_path, paper, items=items, limit=6, progress=False)
     assert {e["item"] for e in report.entries} | GIVEN >= set(items)
     for entry in report.entries:
-        assert entry["rows"] and set(entry) == SCHEMA
+        assert entry["rows"] and set(entry) == schema(entry)
         assert all(set(row) == {"name", "ours", "low", "high", "paper"} for row in entry["rows"])
         assert page.section(entry)
 
@@ -397,6 +433,11 @@ def test_agreement_is_computed_from_the_numbers() -> None:
     turned["rows"][2]["ours"] = -0.4
     said = " ".join(page.judged(turned))
     assert "does not agree" in said and "**Does not hold.**" in said
+    assert page.disagrees(turned) and not page.disagrees(entry())
+    assert "- Why: not known." in page.section(turned, {})
+    key = (turned["paper"], turned["item"])
+    assert "- Why: a reason." in page.section(turned, {key: "a reason."})
+    assert "Why" not in page.section(turned) and "Why" not in page.section(entry(), {})
     lost = entry(rows=turned["rows"][:1])
     assert "**Cannot be told here.**" in " ".join(page.judged(lost))
     assert "| ALTI | 0.50 | [0.40, 0.60] | 0.54 |" in page.section(entry())
@@ -416,18 +457,39 @@ def test_layers_stand_side_by_side() -> None:
     assert "| layer | 1 | 2 |" in made and "| *raw, paper* | 0.69 | 0.69 |" in made
 
 
-def test_the_committed_page_is_written_by_its_numbers() -> None:
+def script() -> Any:
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         import papers
     finally:
         sys.path.pop(0)
+    return papers
+
+
+def test_the_committed_page_is_written_by_its_numbers() -> None:
+    papers = script()
     assert papers.PAGE.read_text(encoding="utf-8") == papers.text(), "run python scripts/papers.py"
+
+
+def test_no_item_is_silently_absent() -> None:
+    """Every item has a committed entry or a line that says why not."""
+    papers = script()
+    held = json.loads(papers.RESULTS.read_text(encoding="utf-8"))
+    made = {(e["paper"], e["item"]) for e in held}
+    known = {(o.paper, o.number) for o in ITEMS.values()}
+    assert known == made | set(papers.ABSENT) and set(papers.WHY) <= known
+    text = papers.text()
+    for paper, number in known - made:
+        assert f"- {paper}, {number}: " in text
+    for paper, number in made:
+        assert f"- {paper}, {number}: " not in text
 
 
 def test_the_committed_results_are_whole() -> None:
     held = json.loads((ROOT / "benchmarks/results/papers.json").read_text(encoding="utf-8"))
     assert {e["paper"] for e in held} == set(PAPERS.values())
     for made in held:
-        assert set(made) == SCHEMA and isinstance(made["n"], int) and made["n"] > 0
+        assert set(made) == schema(made) and isinstance(made["n"], int) and made["n"] > 0
         assert page._item(made).about
+        for row in made["rows"]:
+            assert None not in (row["ours"], row["low"], row["high"]), (made["item"], row)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.errors import OptionError
 from ctxmix_hf.methods import LayerMethod, make_method
 from tests.methods.by_hand import ATTENTION, layer
 
@@ -58,6 +59,21 @@ def test_effective_attention() -> None:
     assert torch.allclose(unequal, torch.tensor([expected], dtype=torch.float64))
     independent = method.layer_map(layer([[2.0, 0.0], [0.0, 4.0]]), Budget())
     assert torch.equal(independent, torch.tensor([ATTENTION], dtype=torch.float64))
+
+
+def test_null_attention() -> None:
+    """What equal values cannot tell apart: each row minus its mean; one of two dimensions is free."""
+    method = make_method("effective_attention", part="null")
+    assert isinstance(method, LayerMethod)
+    same = layer([[1.0], [1.0]])
+    weights = torch.tensor([ATTENTION], dtype=torch.float64)
+    assert torch.allclose(method.layer_map(same, Budget()), weights - 0.5)
+    assert method.layer_notes(same, Budget())["null_dimension"].tolist() == [[1.0]]
+    independent = layer([[2.0, 0.0], [0.0, 4.0]])
+    assert not method.layer_map(independent, Budget()).any()
+    assert method.layer_notes(independent, Budget())["null_dimension"].tolist() == [[0.0]]
+    with pytest.raises(OptionError, match="'effective' or 'null'"):
+        make_method("effective_attention", part="rest")
 
 
 def test_true_residual() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ctxmix_hf as cm
-from ctxmix_hf.errors import InputError, UnknownNameError
+from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 from ctxmix_hf.viz.figures import plot_methods
 from ctxmix_hf.viz.signals import patch_grid
 from tests.viz.conftest import tiny
@@ -45,6 +45,30 @@ def test_layers_by_tokens_has_the_last_layer_on_top(small: Any) -> None:
     figure = small.plot_layers("[CLS]")
     assert np.allclose(drawn(figure), small.words().input[0, :, 0].numpy()[::-1])
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["2", "1"]
+
+
+def test_views_are_the_graph_the_layers_rollout_and_flow() -> None:
+    """Two tokens, two layers: what the panels hold is what can be computed of the map."""
+    m = tiny([[[0.5, 0.5], [0.25, 0.75]], [[0.75, 0.25], [0.0, 1.0]]], ("a", "b"))
+    figure = m.plot_views("b", residual=0.5)
+    graph, *panels = figure.axes
+    (lines,) = graph.collections
+    mixed = m.aggregate("none", residual=0.5)[0]
+    assert len(lines.get_segments()) == int((mixed > 0).sum()) == 7  # no edge where a weight is 0
+    assert [p.get_title() for p in panels] == [
+        "within the layer",
+        "from the input, rollout",
+        "from the input, flow",
+    ]
+    made = (m.layers, *(m.aggregate(how, residual=0.5) for how in ("rollout", "flow")))
+    for panel, expected in zip(panels, made, strict=True):
+        shown = np.asarray(panel.images[0].get_array())
+        assert np.allclose(shown, expected[0, :, 1].numpy()[::-1])
+    only_input = cm.ContextMixingMap(
+        "hta", None, torch.ones(1, 2, dtype=torch.bool), given_input=torch.rand(1, 1, 2, 2)
+    )
+    with pytest.raises(OptionError, match="no graph"):
+        only_input.plot_views()
 
 
 def test_grid_has_a_panel_per_layer_on_one_scale(real: Any) -> None:

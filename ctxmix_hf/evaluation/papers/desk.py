@@ -158,6 +158,7 @@ SHEETS = {
     ),
     **{name: Sheet("encoder", name) for name in ("mrpc", "cola", "mnli")},
     "mrpc before": Sheet(BEFORE, "mrpc"),
+    "cola before": Sheet(BEFORE, "cola"),
 }
 SHEETS["blimp before"] = replace(SHEETS["blimp"], role=BEFORE, head="masked_lm")
 

@@ -85,6 +85,7 @@ class Item:
     claims: tuple[Claim, ...] = ()
     difference: str = ""  # how the set-up differs from the paper's, in a sentence
     compares: bool = False  # the model with itself before it was tuned
+    learns: bool = False  # maps, by the run's Fitting
 
     @property
     def key(self) -> str:
@@ -105,11 +106,13 @@ def item(
     claims: Sequence[Claim] = (),
     difference: str = "",
     compares: bool = False,
+    learns: bool = False,
 ) -> Callable[[Callable[[Desk], Found]], Callable[[Desk], Found]]:
     """Enter a function under a paper's number."""
 
     def add(compute: Callable[[Desk], Found]) -> Callable[[Desk], Found]:
-        made = Item(paper, number, about, role, data, compute, tuple(claims), difference, compares)
+        told = (tuple(claims), difference, compares, learns)
+        made = Item(paper, number, about, role, data, compute, *told)
         ITEMS[made.key] = made
         return compute
 

@@ -30,8 +30,12 @@ ctxmix papers --paper value_zeroing --masked-lm bert-base-uncased --data blimp=b
 """
 
 
-def written(entries: Sequence[Entry], left_out: Mapping[str, str] | None = None) -> str:
-    """The page of these entries, as Markdown."""
+def written(
+    entries: Sequence[Entry],
+    left_out: Mapping[str, str] | None = None,
+    why: Mapping[tuple[str, str], str] | None = None,
+) -> str:
+    """The page of these entries, as Markdown; `why` (by paper and item) is said where an item does not agree."""
     lines = [HEAD, summary(entries)]
     for paper, title in TITLES.items():
         of_paper = [e for e in entries if e["paper"] == paper]
@@ -46,7 +50,7 @@ def written(entries: Sequence[Entry], left_out: Mapping[str, str] | None = None)
                 if _item(told[0]).difference:
                     lines.append(f"{_item(told[0]).difference}\n")
                 for entry in told:
-                    lines.append(section(entry))
+                    lines.append(section(entry, why))
     if left_out:
         lines.append("## Left out\n")
         lines += [f"- {name}: {why}" for name, why in left_out.items()]
@@ -64,14 +68,17 @@ def _item(entry: Entry) -> Item:
     )
 
 
-def section(entry: Entry) -> str:
+def section(entry: Entry, why: Mapping[tuple[str, str], str] | None = None) -> str:
     """One model's rows of an item, and what they say."""
     lines = [
         f"`{entry['model']}` on {entry['data']}, n = {entry['n']}.\n",
+        *([f"Maps were learned in {entry['fitting']}.\n"] if "fitting" in entry else []),
         _table(entry["rows"]),
         "",
     ]
     lines += [f"- {said}" for said in judged(entry)]
+    if why is not None and disagrees(entry):
+        lines.append(f"- Why: {why.get((entry['paper'], entry['item']), 'not known.')}")
     return "\n".join(lines) + "\n"
 
 
@@ -164,6 +171,13 @@ def judged(entry: Entry) -> list[str]:
         for claim, word in claims(entry)
     ]
     return said or ["No number and no claim of the paper to compare with."]
+
+
+def disagrees(entry: Entry) -> bool:
+    """Does a claim not hold, or is the order not the paper's?"""
+    order = compared(entry)[2]
+    failed = any(word == "Does not hold." for _, word in claims(entry))
+    return failed or (order is not None and order < PARTLY)
 
 
 def _ours_alone(entry: Entry) -> bool:

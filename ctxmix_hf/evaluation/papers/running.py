@@ -135,6 +135,8 @@ def reproduce(
                 "commit": _commit(),
                 "seconds": round(time.process_time() - start, 1),
             }
+            if one.learns:
+                kept["fitting"] = str(desk.fitting)
             _put(path, json.dumps({"asked": asked, "entry": kept}, indent=1, ensure_ascii=False))
         entries.append(kept)
     report = PapersReport(tuple(entries), left_out)

@@ -274,7 +274,12 @@ PROBED = (
         lambda ours: ours["GradXinput"] < 0 and ours["IG"] < 0 and ours["DL"] < 0,
     ),
 )
-STEPS = "With six layers a correlation over layers moves in large steps."
+STEPS = (
+    "With six layers a correlation over layers moves in large steps. The paper does not say how a gradient's "
+    "coordinates become one score. Ours: GradXinput is the length of the product, IG and DL are its absolute sum. By "
+    "length, DL from zero is GradXinput itself on a GELU encoder (a test shows it; captum's DeepLift gives the same), "
+    "and so would be its number."
+)
 UNTUNED = "The paper's models are BERT, RoBERTa and ELECTRA as pre-trained; ours is the one given as before."
 
 
