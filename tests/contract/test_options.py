@@ -43,11 +43,8 @@ def other_values(name: str, field: dataclasses.Field) -> list[Any]:
     try:
         method(name, **{field.name: "no such value" if isinstance(field.default, str) else -7})
     except OptionError as error:
-        listed = (
-            re.findall(r"'([^']+)'|\b(\d+)\b", str(error).rpartition("Choose one of")[2])
-            if "Choose one of" in str(error)
-            else []
-        )
+        right = re.search(r" must be (.*), got ", str(error))
+        listed = re.findall(r"'([^']+)'|\b(\d+)\b", right[1]) if right else []
         values = [text or int(number) for text, number in listed]
         return [value for value in values if value != field.default] or (
             [2] if isinstance(field.default, int) else []

@@ -55,10 +55,13 @@ class ItemRow:
 
 @dataclass(frozen=True)
 class Found:
-    """What computing an item gave: its rows and the number of sentences they rest on."""
+    """What computing an item gave: its rows and the number of sentences they rest on; `how` says what this run did
+    otherwise than the item always does, and stands in its entry.
+    """
 
     rows: Sequence[ItemRow]
     n: int
+    how: str = ""
 
 
 Ours = Mapping[str, float]  # a row's name to our number

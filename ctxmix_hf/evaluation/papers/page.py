@@ -73,6 +73,7 @@ def section(entry: Entry, why: Mapping[tuple[str, str], str] | None = None) -> s
     lines = [
         f"`{entry['model']}` on {entry['data']}, n = {entry['n']}.\n",
         *([f"Maps were learned in {entry['fitting']}.\n"] if "fitting" in entry else []),
+        *([f"{entry['how']}\n"] if "how" in entry else []),
         _table(entry["rows"]),
         "",
     ]

@@ -137,6 +137,8 @@ def reproduce(
             }
             if one.learns:
                 kept["fitting"] = str(desk.fitting)
+            if found.how:
+                kept["how"] = found.how
             _put(path, json.dumps({"asked": asked, "entry": kept}, indent=1, ensure_ascii=False))
         entries.append(kept)
     report = PapersReport(tuple(entries), left_out)
