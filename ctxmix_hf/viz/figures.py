@@ -299,16 +299,15 @@ def plot_views(
     labels, names = one.tokens[0].shown(), [str(number) for number in m.layer_numbers]
     weights = one.weights(target)
     places = weights.nonzero().flatten().tolist()
-    mixed = {"residual": residual}
     stacks = {
         "within the layer": one.layers,
-        "from the input, rollout": one.aggregate("rollout", **mixed),
-        "from the input, flow": one.aggregate("flow", targets=places, **mixed),
+        "from the input, rollout": one.aggregate("rollout", residual=residual),
+        "from the input, flow": one.aggregate("flow", targets=places, residual=residual),
     }
     wide, high = side(len(labels), 3.5), max(0.32 * m.depth, 1.6)
     figure, axes = new_figure(2 * wide + 1.6, 2 * high + 2.6, 2, 2)
     graph, *others = axes.flat
-    edges = one.aggregate("none", **mixed)[0].detach().cpu().double().clamp(min=0).numpy()
+    edges = one.aggregate("none", residual=residual)[0].detach().cpu().double().clamp(min=0).numpy()
     layers, starts, ends = np.nonzero(edges > 0.01 * edges.max())
     graph.add_collection(
         LineCollection(

@@ -119,8 +119,8 @@ def test_scores_of_every_kind(run: Run, folders: dict[str, str], name: str, meth
 def test_what_a_model_does_not_read(run: Run, folders: dict[str, str]) -> None:
     for args, words in [
         ((), "give the path of a file"),
-        (("a text",), "no image file"),
-        ((folders["sound"],), "no image file"),
+        (("a text",), "cannot be opened as an image"),
+        ((folders["sound"],), "cannot be opened as an image"),
     ]:
         done = run("explain", *args, "--model", folders["vit"])
         assert done.code == 2 and words in done.err and done.err.count("\n") == 1
