@@ -80,16 +80,15 @@ def predictions(model: str, text: str, pair: str = "") -> dict[str, Any]:
     return handlers.predictions(model, text, pair)
 
 
-def scores(
-    model: str,
-    text: str,
-    method: str = "blank_out",
-    pair: str = "",
-    word: str = "",
-    foil: str = "",
+def scores(model: str, text: str, method: str = "blank_out", pair: str = "") -> dict[str, Any]:
+    """How much each token mattered for the prediction: blank_out, gradients, integrated gradients, ..."""
+    return scores_with(model, text, method, pair=pair)
+
+
+def scores_with(
+    model: str, text: str, method: str, word: str = "", foil: str = "", pair: str = ""
 ) -> dict[str, Any]:
-    """How much each token mattered for the prediction (or for `word`, or for `word` against `foil`):
-    blank_out, gradients, integrated gradients, ..."""
+    """The same for `word`, or for `word` against `foil`, in place of the prediction."""
     made = handlers.scores(model, text, method, pair, word, foil)
     return {
         "tokens": made[0].tokens[0].shown(),
@@ -107,12 +106,28 @@ def compare(
     other_text: str,
     target: int = 0,
     pair: str = "",
-    options: str = "",
-    other_options: str = "",
 ) -> dict[str, Any]:
     """Signed difference (second - first) of two maps over aligned words, and the rank correlation
-    of the target's rows. Each side may have options of its method, as in `distance=euclidean`.
+    of the target's rows.
     """
+    return compare_with(
+        model, method, text, other_model, other_method, other_text, "", "", target, pair
+    )
+
+
+def compare_with(
+    model: str,
+    method: str,
+    text: str,
+    other_model: str,
+    other_method: str,
+    other_text: str,
+    options: str,
+    other_options: str,
+    target: int = 0,
+    pair: str = "",
+) -> dict[str, Any]:
+    """The same with options of each side's method, as in `distance=euclidean`."""
     first, second, gap = handlers.compare(
         model, method, text, other_model, other_method, other_text, pair, options, other_options
     )
@@ -212,7 +227,9 @@ ENDPOINTS: dict[str, Callable[..., Any]] = {
     "attribution": attribution,
     "predictions": predictions,
     "scores": scores,
+    "scores_with": scores_with,
     "compare": compare,
+    "compare_with": compare_with,
     "agreement": agreement,
     "similarity": similarity,
     "rank": rank,

@@ -360,3 +360,16 @@ def test_eight_users_at_once(server: Server, seconds: int) -> None:
     assert len(done) >= 8
     assert after - before < 200
     assert after - halfway[0] < 60
+
+
+def test_endpoints_keep_their_inputs_and_those_with_more_agree(client: Any) -> None:
+    """A caller who sends what it always sent is served; what is new has an endpoint of its own."""
+    plain = client.predict(MODEL, KEYS, "grad_dot_input", api_name="/scores")
+    same = client.predict(MODEL, KEYS, "grad_dot_input", "", "", api_name="/scores_with")
+    assert plain == same
+    against = client.predict(MODEL, KEYS, "grad_dot_input", "are", "is", api_name="/scores_with")
+    assert against["scores"] != plain["scores"] and "is" in against["target"]
+    sides = (MODEL, "alti", KEYS, MODEL, "alti", KEYS)
+    assert not any(map(any, client.predict(*sides, api_name="/compare")["difference"][-1]))
+    other = client.predict(*sides, "", "norm=2", api_name="/compare_with")
+    assert any(map(any, other["difference"][-1]))
