@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -123,6 +123,7 @@ class MethodInfo:
     covers: str
     leaves_out: str
     options: dict[str, Any]
+    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # what an option may be
 
 
 def method_infos() -> list[MethodInfo]:
@@ -137,7 +138,13 @@ def method_infos() -> list[MethodInfo]:
 
 
 def _info(name: str, method: AbstractMethod, kind: str, about: About) -> MethodInfo:
-    return MethodInfo(name=name, kind=kind, options=method.options(), **about.__dict__)
+    return MethodInfo(
+        name=name,
+        kind=kind,
+        options=method.options(),
+        choices=dict(method.choices),
+        **about.__dict__,
+    )
 
 
 def map_names() -> list[str]:

@@ -623,6 +623,10 @@ ELSEWHERE = {
     "before it was tuned": "evaluation/test_paper_cases.py::test_items_that_compare_name_both_models",
     "pronouns compares two": "evaluation/test_paper_cases.py::test_pronouns_runs_offline_and_says_what_it_needs",
     "df.dropna(subset": "test_interop.py::test_a_pandas_frame_explains_its_texts",
+    "negative='clamp'": "aggregation/test_aggregation.py::test_negative_maps_are_no_capacities",
+    "keeps every sign": (
+        "aggregation/test_aggregation.py::test_effective_attention_flows_by_a_named_choice"
+    ),
     "a metric that replaces tokens": "test_interop.py::test_quantus_judges_texts",
 }
 # Nothing to obey: what exists is listed, or the rest of the work must be repeated.

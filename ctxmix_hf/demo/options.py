@@ -8,13 +8,6 @@ import ctxmix_hf as cm
 from ctxmix_hf.demo.limits import info_of
 from ctxmix_hf.errors import OptionError
 
-# what a text may be; every option that is one stands here (tests/demo/test_options.py)
-CHOICES: dict[str, tuple[str, ...]] = {
-    "distance": ("cosine", "euclidean", "spearman"),
-    "through": ("norm1", "norm2"),
-    "biases": ("absdot", "abssim", "norm", "equal", "first", "none"),
-    "with_respect_to": ("embedding_sum", "e0"),
-}
 RULE_NAMES = {"frozen": "attention frozen", "through": "through attention"}  # of the ledger
 RULES = tuple(RULE_NAMES)
 UNSEEN = ("targets", "seed", "shortcut", "closed_form")  # they change how it is computed, not what
@@ -25,15 +18,16 @@ def _kind(value: Any) -> str:
 
 
 def settings(method: str) -> list[dict[str, Any]]:
-    """What can be set of a method, for the page's controls: name, kind, start, choices of a text."""
+    """What can be set of a method, for the page's controls: name, kind, start, choices."""
+    info = info_of(method)
     return [
         {
             "name": name,
             "kind": _kind(value),
             "start": str(int(value)) if isinstance(value, bool) else str(value),
-            **({"choices": CHOICES[name]} if name in CHOICES else {}),
+            **({"choices": info.choices[name]} if name in info.choices else {}),
         }
-        for name, value in info_of(method).options.items()
+        for name, value in info.options.items()
         if name not in UNSEEN
     ]
 

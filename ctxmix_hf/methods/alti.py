@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.shares import to_shares
-from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord, NormState, Parts
 from ctxmix_hf.workspace import computed_once
 
@@ -34,6 +34,7 @@ class Alti(LayerMethod):
     through: str = "norm1"
     public_code: bool = False
 
+    choices = {"norm": (1, 2), "through": ("norm1", "norm2")}
     by_rows = True
     reads_totals = True
     rows_sum_to_one = True
@@ -46,10 +47,6 @@ class Alti(LayerMethod):
         "the whole attention block",
         "feed-forward, second norm",
     )
-
-    def __post_init__(self) -> None:
-        check_choice("alti", "norm", self.norm, (1, 2))
-        check_choice("alti", "through", self.through, ("norm1", "norm2"))
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         parts = layer.parts(self.through)  # type: ignore[arg-type]

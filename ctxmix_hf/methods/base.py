@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -38,6 +38,8 @@ class AbstractMethod(ABC):
     kind: ClassVar[Literal["layer", "input"]] = "layer"
     about: ClassVar[About]
     rows_sum_to_one: ClassVar[bool] = False
+    # what an option may be, where not any value of its kind will do; the page offers these
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     # keeps gradients when the call asks for create_graph=True
     differentiable: ClassVar[bool] = True
     # rows are divided by their sum before they are multiplied
@@ -45,6 +47,10 @@ class AbstractMethod(ABC):
     by_rows: ClassVar[bool] = False  # `layer_map` also takes `LayerRecord.rows(...)`
     reads_totals: ClassVar[bool] = False  # compares with what the model computed, not only lengths
     local: ClassVar[bool] = True  # a source that a row does not attend to gives it nothing
+
+    def __post_init__(self) -> None:
+        for option, known in self.choices.items():
+            check_choice(_name(type(self)), option, getattr(self, option), known)
 
     @property
     def defers(self) -> bool:
@@ -117,6 +123,10 @@ class InputMethod(AbstractMethod):
 
 
 METHODS: Registry[type[AbstractMethod]] = Registry("method")
+
+
+def _name(cls: type[AbstractMethod]) -> str:
+    return next((name for name in METHODS if METHODS.get(name) is cls), cls.__name__)
 
 
 def make_method(name: str, **options: Any) -> AbstractMethod:

@@ -14,11 +14,9 @@ from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.counting import layer_index
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
-from ctxmix_hf.methods.base import METHODS, About, InputMethod, check_choice
+from ctxmix_hf.methods.base import METHODS, About, InputMethod
 from ctxmix_hf.methods.linearised import LinearRest, Share, check_chain, no_share, rounding
 from ctxmix_hf.records import LayerRecord, ModelRecord, ValueMap
-
-BIASES = ("absdot", "abssim", "norm", "equal", "first", "none")
 
 
 @METHODS.register("decompx")
@@ -53,6 +51,7 @@ class Decompx(InputMethod):
     row_normalised: bool = False
     public_code: bool = False
 
+    choices = {"biases": ("absdot", "abssim", "norm", "equal", "first", "none")}
     differentiable = False
     about = About(
         "length of each input token's part of a hidden token",
@@ -63,9 +62,6 @@ class Decompx(InputMethod):
         "all layers: attention, residuals, norms, feed-forward, biases",
         "why attention looks where it looks",
     )
-
-    def __post_init__(self) -> None:
-        check_choice("decompx", "biases", self.biases, BIASES)
 
     def check(self, record: ModelRecord) -> None:
         """Do the layers follow each other, and are their values and feed-forwards proved?"""

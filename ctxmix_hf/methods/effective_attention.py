@@ -14,7 +14,7 @@ from ctxmix_hf.algebra.nullspace import (
     range_basis,
 )
 from ctxmix_hf.errors import UnsupportedMethodError
-from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord
 from ctxmix_hf.workspace import computed_once
 
@@ -37,8 +37,9 @@ class EffectiveAttention(LayerMethod):
     value_bias: bool = True
     per_head: bool = False
     visible_only: bool = False
-    part: str = "effective"  # or "null"
+    part: str = "effective"
 
+    choices = {"part": ("effective", "null")}
     by_rows = True
     local = False  # what is taken away lies on any token
     about = About(
@@ -50,9 +51,6 @@ class EffectiveAttention(LayerMethod):
         "attention weights that reach the values",
         "residual, norms, feed-forward",
     )
-
-    def __post_init__(self) -> None:
-        check_choice("effective_attention", "part", self.part, ("effective", "null"))
 
     @property
     def reads_value_bias(self) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.errors import OptionError, UnsupportedMethodError
-from ctxmix_hf.methods.base import METHODS, About, InputMethod, LayerMethod, check_choice
+from ctxmix_hf.methods.base import METHODS, About, InputMethod, LayerMethod
 from ctxmix_hf.methods.jacobian import Chain, chains, layer_jacobian_norms
 from ctxmix_hf.methods.rest import HALF
 from ctxmix_hf.records import LayerRecord, ModelRecord
@@ -247,6 +247,7 @@ class HtaTimesInput(LayerMethod):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_sketch("hta_x_input", self.sketch)
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
@@ -310,6 +311,7 @@ class Hta(InputMethod):
     row_shares: bool = True
     seed: int = 0
 
+    choices = {"with_respect_to": ("embedding_sum", "e0")}
     rows_sum_to_one = True
     differentiable = False
     has_rows = True
@@ -324,7 +326,7 @@ class Hta(InputMethod):
     )
 
     def __post_init__(self) -> None:
-        check_choice("hta", "with_respect_to", self.with_respect_to, ("embedding_sum", "e0"))
+        super().__post_init__()
         _check_sketch("hta", self.sketch)
 
     def input_maps(self, record: ModelRecord, budget: Budget) -> tuple[Tensor, dict[str, Any]]:

@@ -11,7 +11,7 @@ from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.algebra.ranks import average_ranks
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.errors import InputError, OptionError, UnsupportedMethodError
-from ctxmix_hf.methods.base import METHODS, About, LayerMethod, check_choice
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.methods.rest import ZeroedValues
 from ctxmix_hf.records import LayerRecord
 
@@ -40,6 +40,7 @@ class ValueZeroing(LayerMethod):
     shortcut: bool = True
     targets: tuple[int, ...] | None = None
 
+    choices = {"distance": ("cosine", "euclidean", "spearman")}
     rows_sum_to_one = True
     differentiable = False
     about = About(
@@ -53,9 +54,7 @@ class ValueZeroing(LayerMethod):
     )
 
     def __post_init__(self) -> None:
-        check_choice(
-            "value_zeroing", "distance", self.distance, ("cosine", "euclidean", "spearman")
-        )
+        super().__post_init__()
         if self.normalised and self.distance != "euclidean":
             raise OptionError(
                 "value_zeroing: normalised=True belongs to distance='euclidean' (vectors are "

@@ -84,3 +84,4 @@ def test_effective_attention_flows_by_a_named_choice() -> None:
         )
     with pytest.raises(OptionError, match="rollout keeps every sign"):
         made.aggregate("rollout", negative="clamp")
+    assert torch.isfinite(made.aggregate("rollout")).all()  # the advice: without it

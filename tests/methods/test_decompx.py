@@ -10,7 +10,7 @@ from torch import Tensor
 
 import ctxmix_hf as cm
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
-from ctxmix_hf.methods.decompx import BIASES, Decompx
+from ctxmix_hf.methods.decompx import Decompx
 from tests import zoo
 
 IDS = torch.randint(5, 60, (1, 5), generator=torch.Generator().manual_seed(4))
@@ -155,7 +155,7 @@ def build(family: str):
     return model
 
 
-@pytest.mark.parametrize("by", BIASES)
+@pytest.mark.parametrize("by", Decompx.choices["biases"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_maps_and_vectors_equal_the_recursion(family: str, by: str) -> None:
     model = build(family)
