@@ -381,6 +381,42 @@ def test_masks_that_hide_everything_and_causal_ones() -> None:
         assert lazy.is_causal() == causal
 
 
+def test_a_frozen_product_hands_back_what_autograd_does() -> None:
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 1, 4, 70, 8, dtype=torch.float64)
+    near = (torch.arange(70)[:, None] - torch.arange(70)).abs() <= 5
+    near[40:50] = False
+    for case in ({}, {"is_causal": True}, {"attn_mask": near}, {"attn_mask": added(near, -1e300)}):
+        v = torch.randn(1, 4, 70, 8, dtype=torch.float64, requires_grad=True)
+        weights, _ = sdpa_probabilities(q, k, v.detach(), **case)
+        g = torch.randn_like(v)
+        (expected,) = torch.autograd.grad(weights @ v, v, g)
+        mask = case.get("attn_mask")
+        lazy = BlockAttention(q, k, mask, "is_causal" in case, 8**-0.5, q.dtype)
+        torch.testing.assert_close(lazy.back(g), expected)
+
+
+def test_a_ledger_keeps_nothing_of_tokens_by_tokens() -> None:
+    """The fused product's own derivative kept a mask of floats for every layer with a window: at 8,192 tokens a
+    quarter of a gigabyte each.
+    """
+    model, tokens = modern(torch.float32, layers=4), 256
+    kept: list[int] = []
+
+    def seen(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(seen, lambda tensor: tensor):
+        account = cm.ledger(
+            model,
+            {"input_ids": torch.randint(5, 90, (1, tokens))},
+            readout=lambda out: out.last_hidden_state[:, 3, :5].sum(dim=-1),
+        )
+    assert kept and max(kept) < tokens * tokens
+    assert abs(account.total - account.value) < 1e-4 * abs(account.scores).sum()
+
+
 def test_eager_models_give_the_same_rows(deferring: Any) -> None:
     model = bert(attention="eager")
     whole = maps(model, ["alti"])["alti"]

@@ -71,7 +71,11 @@ def _squared(weights: Tensor, grams: Tensor, vectors: Callable[[], list[Tensor]]
     """
     heads = weights.shape[-2]
     forms = (grams @ weights).unflatten(-2, (-1, heads + 1))
-    squared = (forms[..., :heads, :] * weights.unsqueeze(-3)).sum(dim=-2)
+    squared = forms[..., 0, :] * weights[..., None, 0, :]
+    for h in range(
+        1, heads
+    ):  # one pass over memory per head: a sum over heads would write their products first
+        squared.addcmul_(forms[..., h, :], weights[..., None, h, :])
     return (
         squared
         if squared.dtype == torch.float64

@@ -60,7 +60,7 @@ class BlockAttention:
         width = seen.stop - seen.start
         if 2 * width < tokens:  # a window: tall blocks would waste pairs that it never connects
             limit = max(1, most // (batch * heads * 2 * width * self.dtype.itemsize))
-            step = max(FEWEST, min(MOST, limit, width // 2))
+            step = max(FEWEST, min(MOST, limit, width))
             yield from (slice(start, min(tokens, start + step)) for start in range(0, tokens, step))
         else:
             yield from row_blocks(tokens, self.bytes_per_row, most)
@@ -116,6 +116,20 @@ class BlockAttention:
         if self.mask is not None and bool(made[..., 0].isnan().any()):
             made.nan_to_num_(0.0)  # rows without any source
         return made
+
+    def whole(self) -> Tensor:
+        """`[B, H, T, T]`."""
+        everything = slice(0, self.shape[-1])
+        return self.rows(everything, everything)
+
+    def back(self, gradient: Tensor) -> Tensor:
+        """`A^T g`, `[B, H, T, E]`: the derivative of `A V` with A frozen, for V."""
+        found = torch.zeros(gradient.shape, dtype=self.dtype, device=gradient.device)
+        for targets in self.blocks():
+            sources = self.reach(targets)
+            block = self.rows(targets, sources)
+            found[:, :, sources] += block.mT @ gradient[:, :, targets].to(self.dtype)
+        return found
 
     def is_causal(self) -> bool:
         """Does no token attend to a later one?"""

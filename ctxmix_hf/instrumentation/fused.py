@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from ctxmix_hf.algebra.rows import BlockAttention, scale_of
+
 
 def widened(dtype: torch.dtype) -> torch.dtype:
     """Half precision is for storage: statistics are taken in float32."""
@@ -47,6 +49,21 @@ def sdpa_probabilities(
     if attn_mask is not None:
         scores = _masked(scores, attn_mask)
     return scores.softmax(dim=-1).nan_to_num(0.0), value
+
+
+def blocks_of_sdpa(call: dict[str, Any]) -> BlockAttention | None:
+    """The same probabilities some rows at a time; None where queries and keys are not of the same tokens."""
+    query, key = call["query"], call["key"]
+    if query.dim() != 4 or query.shape[2] != key.shape[2]:
+        return None
+    return BlockAttention(
+        query.detach(),
+        key.detach(),
+        call.get("attn_mask"),
+        bool(call.get("is_causal")),
+        scale_of(query, call.get("scale")),
+        widened(query.dtype),
+    )
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -19,9 +19,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.instrumentation.fused import (
+    blocks_of_sdpa,
     multi_head_parts,
     repeat_heads,
     sdpa_probabilities,
@@ -103,6 +106,27 @@ class _Norm(torch.autograd.Function):
         if ctx.axes is not None:
             g = g - g.mean(dim=ctx.axes, keepdim=True)
         return g, None, None, None
+
+
+class _FrozenProduct(torch.autograd.Function):
+    """`A V` of a fused call, A frozen. Its own derivative would work out those of queries and keys too, and keep the
+    mask of every layer for that, widened to floats.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, value: Tensor, made: Callable[[], Tensor], attention: BlockAttention
+    ) -> Tensor:  # type: ignore[override]
+        ctx.attention, ctx.heads, ctx.dtype = attention, value.shape[1], value.dtype
+        return made()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+        found = ctx.attention.back(g)
+        if found.shape[1] != ctx.heads:  # grouped queries share a head of values
+            found = found.unflatten(1, (ctx.heads, -1)).sum(dim=2)
+        return found.to(ctx.dtype), None, None
 
 
 @dataclass
@@ -1125,14 +1149,17 @@ def _sdpa(
     value = call["value"]
     frozen_call = _detached(call)
     fixed = {**frozen_call, "value": value}
+    blocks = blocks_of_sdpa(frozen_call)
 
     def probabilities() -> Tensor:
-        return sdpa_probabilities(**frozen_call)[0]
+        return sdpa_probabilities(**frozen_call)[0] if blocks is None else blocks.whole()
 
     if tap.rule == "through":
         context = _through_attention(tap, call)
     elif tap.vectors:
         context = probabilities().to(value.dtype) @ repeat_heads(value, call["query"])
+    elif blocks is not None and live(value):
+        context = _FrozenProduct.apply(value, lambda: func(**frozen_call), blocks)
     else:
         context = func(**fixed)
     if not live(value):

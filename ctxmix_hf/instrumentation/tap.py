@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ctxmix_hf.algebra.rows import BlockAttention, scale_of
+from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.instrumentation.fused import (
+    blocks_of_sdpa,
     multi_head_parts,
     repeat_heads,
     sdpa_probabilities,
-    widened,
 )
 from ctxmix_hf.instrumentation.norm_modules import NormCall
 from ctxmix_hf.instrumentation.trace import (
@@ -410,23 +410,10 @@ def _sdpa(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 def _deferred(tap: Tap, call: dict[str, Any]) -> BlockAttention | None:
     """Where nobody needs whole maps of a long input: what makes their rows later."""
-    query, key = call["query"], call["key"]
-    if (
-        tap.defer_from is None
-        or tap.edit is not None
-        or query.dim() != 4
-        or query.shape[2] != key.shape[2]
-        or query.shape[2] < tap.defer_from
-    ):
+    if tap.defer_from is None or tap.edit is not None:
         return None
-    return BlockAttention(
-        query.detach(),
-        key.detach(),
-        call.get("attn_mask"),
-        bool(call.get("is_causal")),
-        scale_of(query, call.get("scale")),
-        widened(query.dtype),
-    )
+    blocks = blocks_of_sdpa(call)
+    return blocks if blocks is not None and blocks.shape[2] >= tap.defer_from else None
 
 
 def _multi_head(

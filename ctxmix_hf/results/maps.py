@@ -306,10 +306,11 @@ class ContextMixingMap(Result):
             target == "embedding" and "embedding_weights" in self.meta
         ):  # a pooling that no rows stand for: max, weighted mean
             return torch.tensor(self.meta["embedding_weights"][example], dtype=torch.float64)
-        sizes, row = self.tokens[example].sizes(), torch.zeros(self.size, dtype=torch.float64)
+        sizes, row = self.tokens[example].sizes(), [0.0] * self.size
         for place in self.position(target, example):
             row[place] += sizes[place]
-        return row / row.sum()
+        made = torch.tensor(row, dtype=torch.float64)
+        return made / made.sum()
 
     def attribution(
         self, target: Target = None, layer: int = -1, scope: Literal["input", "layer"] = "input"
