@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import statistics
+import sys
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertModel
+import yaml
+from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 import ctxmix_hf as cm
 
@@ -134,8 +138,44 @@ def straight_alti(model: BertModel, inputs: dict[str, torch.Tensor]) -> None:
     torch.nn.functional.pairwise_distance(weighted, y.unsqueeze(2), p=1)
 
 
+def authors_alti(
+    checkout: Path, size: str, inputs: dict[str, torch.Tensor]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Ferrando et al.'s own code (github.com/mt-upc/transformer-contributions, a checkout of it): called as their
+    notebooks do, which works the contributions out twice, and once.
+    """
+    here = Path.cwd()
+    unused = types.SimpleNamespace(**dict.fromkeys(AUTHORS_IMPORTS))
+    sys.modules.setdefault("captum.attr", unused)  # type: ignore[arg-type]
+    reader = types.SimpleNamespace(parse_config=lambda path: yaml.safe_load(Path(path).read_text()))
+    sys.modules.setdefault("pyaml_env", reader)  # type: ignore[arg-type]
+    sys.path.insert(0, str(checkout))
+    os.chdir(checkout)
+    try:
+        from src.contributions import ModelWrapper
+    finally:
+        os.chdir(here)
+    torch.manual_seed(0)
+    config = BertConfig(**SIZES[size], attn_implementation="eager")
+    wrapper = ModelWrapper(BertForSequenceClassification(config).eval())
+    yield "alti, the authors' code as called", lambda: wrapper(inputs)
+    yield "alti, the authors' code, once", lambda: wrapper(inputs, contributions=False)
+
+
+AUTHORS_IMPORTS = (
+    *("IntegratedGradients", "Saliency", "InputXGradient"),
+    *("InterpretableEmbeddingBase", "TokenReferenceBase"),
+)
+
+
 def measure(
-    size: str, tokens: list[int], batch: int, threads: int, repeats: int, straight: bool
+    size: str,
+    tokens: list[int],
+    batch: int,
+    threads: int,
+    repeats: int,
+    straight: bool,
+    authors: Path | None = None,
 ) -> list[dict[str, object]]:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -194,6 +234,15 @@ def measure(
             print(line(row), flush=True)
         if straight:
             rows += straight_rows(model, inputs, size, batch, threads, t, count)
+        if authors is not None and t <= 128:
+            for name, run in authors_alti(authors, size, inputs):
+                with torch.no_grad():
+                    ratio, _ = ratio_of(
+                        run, lambda: model(**inputs, output_attentions=True), 3, now
+                    )
+                row = {"size": size, "batch": batch, "threads": threads, "T": t}
+                rows.append({**row, "method": name, "ratio": round(ratio, 1), "target": None})
+                print(line(rows[-1]), flush=True)
     return rows
 
 
@@ -305,6 +354,9 @@ def main() -> None:
         "--straight", action="store_true", help="also time straightforward implementations"
     )
     parser.add_argument(
+        "--authors", type=Path, help="also time ALTI's own code, in a checkout of its repository"
+    )
+    parser.add_argument(
         "--keep",
         action="store_true",
         help="keep the rows of other lengths that an earlier run wrote",
@@ -317,6 +369,7 @@ def main() -> None:
         options.threads,
         options.repeats,
         options.straight,
+        options.authors and options.authors.resolve(),
     )
     RESULTS.mkdir(exist_ok=True)
     name = f"cost-{options.size}-b{options.batch}-t{options.threads}"
