@@ -14,7 +14,6 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from ctxmix_hf.algebra.gram import slices
 from ctxmix_hf.algebra.rows import BlockAttention, shifted_identity
 from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import UnsupportedMethodError
@@ -309,10 +308,10 @@ def _diagonal(attention: Tensor, heads: Tensor, offset: int = 0) -> Tensor:
     """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`; `offset` is the column of the first row's own token."""
     weights = attention.diagonal(offset, dim1=-2, dim2=-1).unsqueeze(-1)  # [B, H, T, 1]
     heads = heads[:, :, offset : offset + weights.shape[2]]
-    chunks = slices(heads.shape[2], heads[:, :, :1].numel() * heads.element_size())
-    return torch.cat(
-        [(heads[:, :, chunk] * weights[:, :, chunk]).sum(dim=1) for chunk in chunks], dim=1
-    )
+    found = heads[:, 0] * weights[:, 0]
+    for h in range(1, heads.shape[1]):  # a sum over heads would write their products first
+        found.addcmul_(heads[:, h], weights[:, h])
+    return found
 
 
 def _with_the_rest(parts: Parts, total: Tensor) -> Parts:
