@@ -21,7 +21,13 @@ AT_ONCE = (
 
 def by_source(attention: Tensor) -> Tensor:
     """`[B, H, T, T]` -> `[B, source, H, target]`, laid out for one small product per source."""
-    return attention.mT.contiguous().transpose(1, 2)
+    return attention.permute(0, 3, 1, 2).contiguous()
+
+
+def head_vectors(values: Tensor, projection: Tensor) -> Tensor:
+    """`[B, H, T, E]` by `[H, E, D]` -> F `[B, H, T, D]`: one product per head, whatever the number of examples."""
+    flat = values.transpose(0, 1).flatten(1, 2)
+    return torch.bmm(flat, projection).unflatten(1, (len(values), -1)).transpose(0, 1)
 
 
 def slices(count: int, bytes_each: int) -> list[slice]:
@@ -35,42 +41,43 @@ def summed_norms(
 ) -> list[Tensor]:
     """`||sum_h A[h,i,j] F[h,j]||`, `[B, T target, T source]`, for several F at once.
 
-    `weights` from `by_source`; `vectors_of` gives each F for a slice of sources, `[B, sources, H, D]`;
-    `grams` what `gram_rows` made of all of them, where the same sources meet many blocks of targets.
+    `weights` from `by_source`; `vectors_of` gives each F for a slice of all examples' sources, one example after the
+    other, `[N, H, D]`; `grams` what `gram_rows` made of all of them, where the same sources meet many blocks of
+    targets.
     """
+    flat = weights.flatten(0, 1)  # [N, H, T]
     if grams is not None:
-        squared = _squared(weights, grams, lambda: vectors_of(slice(None)))
+        squared = _squared(flat, grams, lambda: vectors_of(slice(0, len(flat))))
     else:
         first = vectors_of(slice(0, 1))[0]
-        chunks = slices(weights.shape[1], first.numel() * first.element_size())
         made = []
-        for chunk in chunks:
+        for chunk in slices(len(flat), first.numel() * first.element_size()):
             vectors = vectors_of(chunk)
-            made.append(_squared(weights[:, chunk], gram_rows(vectors), lambda v=vectors: v))  # type: ignore[misc]
-        squared = torch.cat(made, dim=1)  # [B, source, F, target]
+            made.append(_squared(flat[chunk], gram_rows(vectors), lambda v=vectors: v))  # type: ignore[misc]
+        squared = torch.cat(made)  # [N, F, target]
     if squared.requires_grad:
         some = squared > 0  # a plain root would send an infinite slope through the zeros of padding
         norms = torch.where(some, squared, 1.0).sqrt() * some
     else:
         norms = squared.clamp_(min=0).sqrt_()
-    return [norms[:, :, k].mT for k in range(norms.shape[2])]
+    return [norms[:, k].unflatten(0, weights.shape[:2]).mT for k in range(norms.shape[1])]
 
 
 def gram_rows(vectors: list[Tensor]) -> Tensor:
-    """K times `[B, S, H, D]` -> `[B, S, K (H + 1), H]`: each Gram matrix, the heads' lengths as one more row."""
+    """K times `[N, H, D]` -> `[N, K (H + 1), H]`: each Gram matrix, the heads' lengths as one more row."""
     rows = []
     for v in vectors:
-        gram = v @ v.mT
+        gram = torch.bmm(v, v.mT)
         rows += [gram, gram.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt().unsqueeze(-2)]
     return torch.cat(rows, dim=-2)
 
 
 def _squared(weights: Tensor, grams: Tensor, vectors: Callable[[], list[Tensor]]) -> Tensor:
-    """`[B, S, H, T]`, `[B, S, K (H + 1), H]` -> `a^T G_j a` for every source of the chunk and every
-    target, `[B, S, K, T]`.
+    """`[N, H, T]`, `[N, K (H + 1), H]` -> `a^T G_j a` for every source of the chunk and every
+    target, `[N, K, T]`.
     """
     heads = weights.shape[-2]
-    forms = (grams @ weights).unflatten(-2, (-1, heads + 1))
+    forms = torch.bmm(grams, weights).unflatten(-2, (-1, heads + 1))
     squared = (forms[..., :heads, :] * weights.unsqueeze(-3)).sum(dim=-2)
     return (
         squared
@@ -87,8 +94,8 @@ def _repaired(
     if not bool(cancelled.any()):
         return squared
     for k, each in enumerate(vectors()):
-        for some in cancelled[:, :, k].nonzero().split(4096):  # a few megabytes at a time
-            b, j, i = some.unbind(-1)
-            part = (weights[b, j, :, i].unsqueeze(1) @ each[b, j]).squeeze(1)
-            squared = squared.index_put((b, j, torch.full_like(b, k), i), part.square().sum(dim=-1))
+        for some in cancelled[:, k].nonzero().split(4096):  # a few megabytes at a time
+            j, i = some.unbind(-1)
+            part = (weights[j, :, i].unsqueeze(1) @ each[j]).squeeze(1)
+            squared = squared.index_put((j, torch.full_like(j, k), i), part.square().sum(dim=-1))
     return squared

@@ -8,6 +8,7 @@ follows the residual, so `norm_resln` and `norm_enc` equal `norm_res`; a sandwic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -72,18 +73,12 @@ def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
         }  # each chain is the beginning of the next
         depths = sorted(depth for depth in chains if depth not in known)
 
-        def vectors_of(sources: slice) -> list[Tensor]:
-            behind = [parts.head_vectors[:, :, sources].transpose(1, 2)]
-            for norm in chains[depths[-1]]:
-                behind.append(norm.direction(behind[-1]))
-            return [behind[depth] for depth in depths]
-
-        kept = None
+        vectors_of, kept = _vectors(layer, chains[depths[-1]], depths), None
         if layer.whole is not None:  # Gram matrices belong to sources: made once for all rows
             grams = _known_grams(layer.whole)
             if tuple(depths) not in grams:
                 grams[tuple(depths)] = _grams(layer.whole, chains[depths[-1]], depths)
-            kept = grams[tuple(depths)][:, layer.sources]
+            kept = grams[tuple(depths)][:, layer.sources].flatten(0, 1)
         known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of, kept)))
     norms = known[len(parts.norms)]
     return norms if parts.scale is None else norms * parts.scale.abs()
@@ -95,16 +90,27 @@ def _known_grams(layer: LayerRecord) -> dict[tuple[int, ...], Tensor]:
     return {}
 
 
+def _vectors(
+    layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]
+) -> Callable[[slice], list[Tensor]]:
+    """What `summed_norms` asks for: head vectors behind the first norms of a chain, so many as `depths` say.
+
+    A norm's linear part acts on coordinates, so it is the projection that goes through it, not every vector.
+    """
+    values = layer.values.transpose(0, 1).flatten(1, 2)  # [H, N, E]
+    behind = [layer.block.projection]
+    for norm in chain:
+        behind.append(norm.direction(behind[-1]))
+    projections = [behind[depth] for depth in depths]
+    return lambda chunk: [torch.bmm(values[:, chunk], p).transpose(0, 1) for p in projections]
+
+
 def _grams(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> Tensor:
-    """What `summed_norms` makes of each source's vectors, for all sources of a layer."""
-    heads = layer.head_vectors
-    made = []
-    for sources in slices(heads.shape[2], heads[:, :, :1].numel() * heads.element_size()):
-        behind = [heads[:, :, sources].transpose(1, 2)]
-        for norm in chain:
-            behind.append(norm.direction(behind[-1]))
-        made.append(gram_rows([behind[depth] for depth in depths]))
-    return torch.cat(made, dim=1)
+    """What `summed_norms` makes of each source's vectors, for all sources of a layer, `[B, T, K (H + 1), H]`."""
+    vectors_of, shape = _vectors(layer, chain, depths), layer.mask.shape
+    width = layer.block.projection[:, 0].numel() * layer.values.element_size()
+    made = [gram_rows(vectors_of(chunk)) for chunk in slices(shape.numel(), width)]
+    return torch.cat(made).unflatten(0, shape)
 
 
 @METHODS.register("norm")

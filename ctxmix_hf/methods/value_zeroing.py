@@ -187,8 +187,9 @@ class ValueZeroing(LayerMethod):
         return vectors
 
     def _distance(self, altered: Tensor, compared: Tensor) -> Tensor:
-        gap = (self._prepare(altered) - compared).square().sum(dim=-1)
-        return gap.sqrt() if self.distance == "euclidean" else 0.5 * gap
+        """`altered` is used up."""
+        gap = self._prepare(altered).sub_(compared).norm(dim=-1)
+        return gap if self.distance == "euclidean" else gap.square_().mul_(0.5)
 
 
 def _bytes_of_pair(zeroed: ZeroedValues, like: Tensor) -> int:

@@ -30,7 +30,7 @@ def test_lengths_of_summed_heads_without_the_vectors() -> None:
         random(2, 3, 5, 5).abs(),
         random(2, 5, 3, 4, seed=1),
     )  # [B,H,T,T], [B,S,H,D]
-    (found,) = summed_norms(by_source(attention), lambda sources: [vectors[:, sources]])
+    (found,) = summed_norms(by_source(attention), lambda sources: [vectors.flatten(0, 1)[sources]])
     direct = torch.einsum("bhij,bjhd->bijd", attention, vectors).norm(dim=-1)
     assert torch.allclose(found, direct, atol=1e-10)
 
@@ -40,7 +40,7 @@ def test_heads_that_cancel_keep_their_digits() -> None:
     vectors = torch.ones(1, 1, 2, 4, dtype=torch.float32)
     vectors[:, :, 1] = -1 + 1e-4
     attention = torch.ones(1, 2, 1, 1)
-    (found,) = summed_norms(by_source(attention), lambda sources: [vectors[:, sources]])
+    (found,) = summed_norms(by_source(attention), lambda sources: [vectors.flatten(0, 1)[sources]])
     assert found.item() == pytest.approx(2e-4, rel=1e-3)
 
 
