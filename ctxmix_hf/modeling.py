@@ -80,6 +80,7 @@ class RecordMaps:
     options: dict[str, Any]
     # its methods read some rows of attention only, so that none of it is kept
     defers: bool = False
+    reads_projections: bool = True
 
     streams = False
     reads_value_bias = True
@@ -116,7 +117,10 @@ class MapsOfCall:
         recipes, wanted = resolve(methods), Wanted.asked(options)
         few = all(r.method.defers and not r.method.by_rows for r in recipes.values())
         from_record = RecordMaps(
-            methods, options, few and not whole and options.get("cache") is None
+            methods,
+            options,
+            few and not whole and options.get("cache") is None,
+            whole or any(recipe.method.reads_projections for recipe in recipes.values()),
         )
         if (
             whole

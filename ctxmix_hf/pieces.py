@@ -37,8 +37,9 @@ class NormState:
         if self.kind == "layer":
             centred = self.input - self.input.mean(
                 dim=-1, keepdim=True
-            )  # torch's var takes ten times as long
-            return (centred.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
+            )  # var() takes ten times as long
+            variance = centred.norm(dim=-1, keepdim=True).square() / centred.shape[-1]
+            return (variance + self.eps).sqrt()
         return (self.input.square().mean(dim=-1, keepdim=True) + self.eps).sqrt()
 
     def rows(self, targets: slice) -> NormState:

@@ -56,6 +56,7 @@ class Maps(Protocol):
 
     streams: bool
     reads_value_bias: bool
+    reads_projections: bool
     reads_blocks: bool  # its methods read more of a layer than its attention product
 
     @property
@@ -133,6 +134,7 @@ class RecordedCall:
             return recorder, None
         whole = request.decomposition or keep_graph
         maps = self.maker.begin(request.methods, request.options, whole)
+        recorder.reads_projections = maps.reads_projections
         if maps.streams:
             recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
             recorder.slim = maps.defers and bool(self.owner.proofs)

@@ -47,6 +47,8 @@ class AbstractMethod(ABC):
     by_rows: ClassVar[bool] = False  # `layer_map` also takes `LayerRecord.rows(...)`
     reads_totals: ClassVar[bool] = False  # compares with what the model computed, not only lengths
     local: ClassVar[bool] = True  # a source that a row does not attend to gives it nothing
+    # of a whole record: how queries, keys and values come from the tokens, which is looked for only then
+    reads_projections: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for option, known in self.choices.items():

@@ -8,7 +8,6 @@ follows the residual, so `norm_resln` and `norm_enc` equal `norm_res`; a sandwic
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from ctxmix_hf.aggregation.rollout import with_residual
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.algebra.gram import by_source, gram_rows, slices, summed_norms
+from ctxmix_hf.algebra.gram import Vectors, gram_rows, slices, summed_norms
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord, NormState, Stage
@@ -73,13 +72,13 @@ def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
         }  # each chain is the beginning of the next
         depths = sorted(depth for depth in chains if depth not in known)
 
-        vectors_of, kept = _vectors(layer, chains[depths[-1]], depths), None
+        vectors, kept = _vectors(layer, chains[depths[-1]], depths), None
         if layer.whole is not None:  # Gram matrices belong to sources: made once for all rows
             grams = _known_grams(layer.whole)
             if tuple(depths) not in grams:
                 grams[tuple(depths)] = _grams(layer.whole, chains[depths[-1]], depths)
             kept = grams[tuple(depths)][:, layer.sources].flatten(0, 1)
-        known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of, kept)))
+        known.update(zip(depths, summed_norms(layer.attention, vectors, kept)))
     norms = known[len(parts.norms)]
     return norms if parts.scale is None else norms * parts.scale.abs()
 
@@ -90,10 +89,8 @@ def _known_grams(layer: LayerRecord) -> dict[tuple[int, ...], Tensor]:
     return {}
 
 
-def _vectors(
-    layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]
-) -> Callable[[slice], list[Tensor]]:
-    """What `summed_norms` asks for: head vectors behind the first norms of a chain, so many as `depths` say.
+def _vectors(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> list[Vectors]:
+    """What `summed_norms` asks for: head vectors behind the first norms of a chain, so many as each of `depths` says.
 
     A norm's linear part acts on coordinates, so it is the projection that goes through it, not every vector.
     """
@@ -101,15 +98,18 @@ def _vectors(
     behind = [layer.block.projection]
     for norm in chain:
         behind.append(norm.direction(behind[-1]))
-    projections = [behind[depth] for depth in depths]
-    return lambda chunk: [torch.bmm(values[:, chunk], p).transpose(0, 1) for p in projections]
+
+    def vectors(projection: Tensor) -> Vectors:
+        return lambda chunk: torch.bmm(values[:, chunk], projection).transpose(0, 1)
+
+    return [vectors(behind[depth]) for depth in depths]
 
 
 def _grams(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> Tensor:
     """What `summed_norms` makes of each source's vectors, for all sources of a layer, `[B, T, K (H + 1), H]`."""
-    vectors_of, shape = _vectors(layer, chain, depths), layer.mask.shape
+    vectors, shape = _vectors(layer, chain, depths), layer.mask.shape
     width = layer.block.projection[:, 0].numel() * layer.values.element_size()
-    made = [gram_rows(vectors_of(chunk)) for chunk in slices(shape.numel(), width)]
+    made = [gram_rows(vectors, chunk) for chunk in slices(shape.numel(), width)]
     return torch.cat(made).unflatten(0, shape)
 
 

@@ -43,6 +43,7 @@ class ValueZeroing(LayerMethod):
     choices = {"distance": ("cosine", "euclidean", "spearman")}
     rows_sum_to_one = True
     differentiable = False
+    reads_projections = False
     about = About(
         "change of each token's output when a source's value is zeroed",
         "Mohebbi et al. 2023",
