@@ -56,8 +56,12 @@ class Maps(Protocol):
 
     streams: bool
     reads_value_bias: bool
-    reads_projections: bool
     reads_blocks: bool  # its methods read more of a layer than its attention product
+
+    @property
+    def reads_projections(self) -> bool:
+        """Its methods read how queries, keys and values come from the tokens."""
+        ...
 
     @property
     def defers(self) -> bool:

@@ -69,6 +69,12 @@ class AbstractMethod(ABC):
         """Can each layer's map be made as the layer ends, so that nothing else of it need be kept?"""
         return self.kind == "layer" and self.about.needs in ("attention", "values", "block")
 
+    def work(self, tokens: int, width: int, inner: int) -> float:
+        """Multiply-adds of one layer's map of one example, where every pair of tokens passes the feed-forward
+        (`width` to `inner` and back): what takes longer than the forward pass by far.
+        """
+        return 0.0
+
     def check(self, record: ModelRecord) -> None:  # noqa: B027
         """Raise `UnsupportedMethodError` where this record has no such map, beyond what `about.needs` says."""
 

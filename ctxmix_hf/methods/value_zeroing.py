@@ -68,6 +68,10 @@ class ValueZeroing(LayerMethod):
         """Some targets need their own rows of attention only."""
         return self.targets is not None and not self.per_head
 
+    def work(self, tokens: int, width: int, inner: int) -> float:
+        rows = tokens if self.targets is None else len(self.targets)
+        return float(rows * tokens * width * inner)
+
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         return self._shares(self._raw(layer, budget, None), layer)
 
