@@ -179,19 +179,10 @@ def of_workers(data: Path, place: Path, rounds: int) -> dict[str, float]:
     """Seconds on the clock of the command with one worker and with two, start and imports included."""
 
     def command(workers: int, out: Path) -> float:
+        options = ["--dataset", str(data), "--out", str(out), "--methods", ",".join(NORMS)]
         start = time.perf_counter()
         subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "ctxmix_hf",
-                "precompute",
-                "--dataset",
-                str(data),
-                "--out",
-                str(out),
-            ]
-            + ["--methods", ",".join(NORMS), "--workers", str(workers)],
+            [sys.executable, "-m", "ctxmix_hf", "precompute", *options, "--workers", str(workers)],
             check=True,
             capture_output=True,
         )
