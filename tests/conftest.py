@@ -36,6 +36,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two workers on two cores: a test that leaves torch more threads slows all that follow tenfold."""
+    yield
+    left = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert left == 1, f"this test left torch {left} threads"
+
+
 SHARED = Path(__file__).parents[2] / "shared"
 
 

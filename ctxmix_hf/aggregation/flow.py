@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def flow(
         )
     batch, depth, tokens, _ = maps.shape
     chosen = [layer % depth for layer in layers] if layers is not None else list(range(depth))
-    if not maxflow.COMPILED:
+    if maxflow.COMPILER is None:
         _warn_if_slow(batch * len(chosen) * tokens * (tokens if targets is None else len(targets)))
     result = torch.zeros(batch, depth, tokens, tokens, dtype=torch.float64)
     for b in range(batch):
@@ -57,13 +58,34 @@ def flow(
             for t in range(len(real))
             if targets is None or int(real[t]) in {x % tokens for x in targets}
         ]
-        found = maxflow.all_flows(
-            graph, np.array([c + 1 for c in chosen]), np.array(rows, dtype=np.int64)
-        )
+        with _as_many_threads_as_torch():
+            found = maxflow.all_flows(
+                graph, np.array([c + 1 for c in chosen]), np.array(rows, dtype=np.int64)
+            )
         for a, layer in enumerate(chosen):
             result[b, layer, real[rows][:, None], real] = torch.from_numpy(found[a])
     result = result.to(maps.device, maps.dtype)
     return to_shares(result) if row_shares else result
+
+
+@contextlib.contextmanager
+def _as_many_threads_as_torch() -> Iterator[None]:
+    """Both may share one OpenMP, where the solver's threads would be torch's from then on: whoever asked for
+    one would compute with all.
+    """
+    from ctxmix_hf.aggregation import maxflow
+
+    own, numba = torch.get_num_threads(), maxflow.COMPILER
+    if numba is None:
+        yield
+        return
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(min(own, numba.config.NUMBA_NUM_THREADS))
+        yield
+    finally:
+        numba.set_num_threads(before)
+        torch.set_num_threads(own)
 
 
 def _warn_if_slow(count: int) -> None:

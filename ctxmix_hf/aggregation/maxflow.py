@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 try:
+    import numba
     from numba import njit, prange
 
-    COMPILED = True
+    COMPILER: Any = numba
 except ImportError:  # the extra [flow] brings it
-    COMPILED = False
+    COMPILER = None
     prange = range  # type: ignore[misc]
 
     def njit(*args: Any, **kwargs: Any) -> Any:  # type: ignore[no-redef]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -57,6 +60,16 @@ def test_flow_of_some_targets_leaves_the_others_out() -> None:
     whole = flow(stack(LOWER, UPPER))
     assert torch.equal(some[0, 1, 1], whole[0, 1, 1]) and not some[0, 1, 0].any()
     assert not some[0, 0].any()
+
+
+def test_flow_leaves_torch_its_threads() -> None:
+    """The compiled solver shares OpenMP with torch: when it started its threads were torch's from then on, and
+    slowed all that followed.
+    """
+    code = "import torch; from ctxmix_hf.aggregation.flow import flow; torch.set_num_threads(1); "
+    code += "flow(torch.eye(3).expand(1, 2, 3, 3)); print(torch.get_num_threads())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
 
 
 def test_negative_maps_are_no_capacities() -> None:
