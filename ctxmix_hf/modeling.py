@@ -24,9 +24,11 @@ from ctxmix_hf.instrumentation.session import (
 from ctxmix_hf.recipes import (
     LayerMaps,
     LayerRows,
+    Recipe,
     Wanted,
     compute_maps,
     methods_to_json,
+    plain_name,
     resolve,
     rows_of_maps,
     rows_of_record,
@@ -38,6 +40,8 @@ from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model, unwrapped
 
 CHECKED_FROM = 1024  # tokens: shorter maps fit anywhere
+WORK = 1e13  # multiply-adds behind rows that look cheap: five to ten minutes of one core
+WORK_PER_MINUTE = 1.5e12  # of one core
 ROWS = "attention_rollout, the norm family, globenc or alti"
 Model = TypeVar("Model", bound=nn.Module)
 CONFIG_KEY = "context_mixing"  # default methods ride in the model's own config.json
@@ -80,6 +84,7 @@ class RecordMaps:
     options: dict[str, Any]
     # its methods read some rows of attention only, so that none of it is kept
     defers: bool = False
+    reads_projections: bool = True
 
     streams = False
     reads_value_bias = True
@@ -116,7 +121,10 @@ class MapsOfCall:
         recipes, wanted = resolve(methods), Wanted.asked(options)
         few = all(r.method.defers and not r.method.by_rows for r in recipes.values())
         from_record = RecordMaps(
-            methods, options, few and not whole and options.get("cache") is None
+            methods,
+            options,
+            few and not whole and options.get("cache") is None,
+            whole or any(recipe.method.reads_projections for recipe in recipes.values()),
         )
         if (
             whole
@@ -144,6 +152,8 @@ class MapsOfCall:
         if isinstance(rows, LayerRows) and rows.defers:
             return
         batch, tokens = x.shape
+        if wanted is not None and wanted.targets and base.device.type == "cpu":
+            _check_work(config, recipes, batch * depth, tokens)
         if tokens < CHECKED_FROM:
             return
         each = batch * depth * tokens * tokens * max(4, base.dtype.itemsize)
@@ -172,6 +182,22 @@ class MapsOfCall:
             f"{name} at this length: {shape} would take {size_in_words(each)} for one set of "
             f"maps and {size_in_words(each * kept)} in all, {size_in_words(free)} are free: {offer}."
         )
+
+
+def _check_work(config: Any, recipes: dict[str, Recipe], layers: int, tokens: int) -> None:
+    """Refuse rows that need whole maps of every layer where those take far longer than anybody expects of a row."""
+    width = getattr(config, "hidden_size", 0)
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    for key, recipe in recipes.items():
+        work = layers * recipe.method.work(tokens, width, inner)
+        if work > WORK:
+            name = plain_name(key).partition("+")[0]
+            raise OptionError(
+                f"{key} at {tokens} tokens: it has no cheap rows, since a rolled-out row needs the map of every layer, "
+                f"about {work / WORK_PER_MINUTE:.0f} minutes on one core. Ask for {ROWS} instead, for one token's row "
+                f"within each layer (cm.method({name!r}, targets=(5,))), or for the whole map if you mean it (no "
+                "target), of which .attribution(...) is that row."
+            )
 
 
 @keeps_modes

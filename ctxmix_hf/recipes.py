@@ -238,6 +238,7 @@ class LayerMaps:
     """The maps of layer methods, gathered layer by layer: what methods share is computed once and then forgotten."""
 
     streams = True
+    reads_projections = False
 
     def __init__(self, recipes: dict[str, Recipe], budget: Budget) -> None:
         self.recipes, self.budget = recipes, budget
@@ -507,6 +508,7 @@ class LayerRows:
     """
 
     streams = True
+    reads_projections = False
 
     def __init__(self, recipes: dict[str, Recipe], budget: Budget, wanted: Wanted) -> None:
         self.recipes, self.budget, self.wanted = recipes, budget, wanted

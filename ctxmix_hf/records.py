@@ -14,6 +14,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from ctxmix_hf.algebra.gram import head_vectors
 from ctxmix_hf.algebra.rows import BlockAttention, shifted_identity
 from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import UnsupportedMethodError
@@ -265,7 +266,7 @@ def _without_functions(block: Block | None) -> Block | None:
 
 @computed_once
 def _head_vectors(layer: LayerRecord) -> Tensor:
-    return layer.values @ layer.block.projection
+    return head_vectors(layer.values, layer.block.projection)
 
 
 @computed_once
@@ -275,12 +276,11 @@ def decompose(record: LayerRecord, stage: Stage) -> Parts:
     """
     block = record.block
     if stage == "attention":
-        heads = record.head_vectors  # F [B, H, T, D]
         bias = torch.zeros(()) if block.projection_bias is None else block.projection_bias
         total = block.before_norm - block.residual
         parts = Parts(
-            heads,
-            _diagonal(record.attention, heads, record.offset),
+            lambda: record.head_vectors,
+            _diagonal(record),
             total,
             lambda: bias.to(total).expand_as(total),
         )
@@ -304,14 +304,11 @@ def decompose(record: LayerRecord, stage: Stage) -> Parts:
     return _with_the_rest(parts, record.output) if not block.tail and block.tail_complete else parts
 
 
-def _diagonal(attention: Tensor, heads: Tensor, offset: int = 0) -> Tensor:
-    """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`; `offset` is the column of the first row's own token."""
-    weights = attention.diagonal(offset, dim1=-2, dim2=-1).unsqueeze(-1)  # [B, H, T, 1]
-    heads = heads[:, :, offset : offset + weights.shape[2]]
-    found = heads[:, 0] * weights[:, 0]
-    for h in range(1, heads.shape[1]):  # a sum over heads would write their products first
-        found.addcmul_(heads[:, h], weights[:, h])
-    return found
+def _diagonal(record: LayerRecord) -> Tensor:
+    """`sum_h A[h,i,i] F[h,i]`, `[B, T, D]`: the heads' own values, weighed before they are projected together."""
+    weights = record.attention.diagonal(record.offset, dim1=-2, dim2=-1).unsqueeze(-1)
+    values = record.values[:, :, record.offset : record.offset + weights.shape[2]]
+    return (values * weights).transpose(1, 2).flatten(2) @ record.block.projection.flatten(0, 1)
 
 
 def _with_the_rest(parts: Parts, total: Tensor) -> Parts:
@@ -326,7 +323,7 @@ def _through_norm(parts: Parts, norm: NormState, total: Tensor) -> Parts:
         return norm.direction(vectors) * inverse
 
     return Parts(
-        head_vectors=parts.head_vectors,
+        make_heads=parts.make_heads,
         diagonal=through(parts.diagonal),
         total=total,
         make_constant=lambda: through(parts.constant) + (0 if norm.bias is None else norm.bias),

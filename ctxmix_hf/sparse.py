@@ -129,6 +129,7 @@ class LayerTops:
     """Sparse maps, gathered layer by layer: of each layer one map and one product are there at a time."""
 
     streams = True
+    reads_projections = False
 
     def __init__(self, recipes: dict[str, Recipe], budget: Budget, wanted: Wanted) -> None:
         assert wanted.top_k is not None

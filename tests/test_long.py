@@ -824,3 +824,26 @@ def test_top_k_needs_one_stack_of_layers(images: int) -> None:
         model(**inputs, output_context_mixing=["alti"], top_k=2)
     made = model(**inputs, output_context_mixing=["alti"], targets=[0])  # the advice
     assert set(made.context_mixing["alti"]) == {"text_model", "vision_model"}
+
+
+def test_rows_that_are_not_cheap_are_refused_with_an_estimate(monkeypatch: Any) -> None:
+    """A rolled-out row of value_zeroing needs every layer's whole map: said before hours of work begin."""
+    model = modern(torch.float32, layers=2)
+    ids = torch.randint(5, 90, (1, 40))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    config = model.config
+    work = config.num_hidden_layers * 40 * 40 * config.hidden_size * config.intermediate_size
+    one_row = cm.method("value_zeroing", targets=(3,))
+    monkeypatch.setattr(modeling, "WORK", work)
+    row = cm.explain(model, inputs, "value_zeroing+rollout", target=3)  # just within
+    monkeypatch.setattr(modeling, "WORK", work - 1)
+    said = r"value_zeroing\+rollout at 40 tokens: it has no cheap rows.*minutes on one core.*targets=\(5,\)"
+    with pytest.raises(OptionError, match=said):
+        cm.explain(model, inputs, "value_zeroing+rollout", target=3)
+    with pytest.raises(OptionError, match=r"no cheap rows.*attention_rollout"):
+        model(**inputs, output_context_mixing=["alti", "value_zeroing"], targets=["mean_pool"])
+    # what the sentence offers
+    assert cm.explain(model, inputs, one_row).layers[0, :, 3].sum() > 0
+    assert cm.explain(model, inputs, "attention_rollout", target=3).scores.shape[-1] == 40
+    whole = cm.explain(model, inputs, "value_zeroing+rollout").attribution(3)
+    assert torch.allclose(whole.scores, row.scores, atol=1e-6)

@@ -8,91 +8,99 @@ no digits left: those few pairs are computed from their vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 CANCELS = 1e-2  # of the squared length the heads would have side by side; below it float32 forms lose digits
 AT_ONCE = (
-    5 * 2**18
-)  # bytes of head vectors: they stay in the cache from the norms to the Gram matrices
+    5 * 2**17
+)  # bytes of head vectors: from their making to the Gram matrices they stay in the cache
+
+Vectors = Callable[
+    [slice], Tensor
+]  # of some of all examples' sources: their head vectors F `[N, H, D]`
 
 
 def by_source(attention: Tensor) -> Tensor:
-    """`[B, H, T, T]` -> `[B, source, H, target]`, laid out for one small product per source."""
-    return attention.mT.contiguous().transpose(1, 2)
+    """`[B, H, T, S]` -> `[B S, H, T]`, laid out for one small product per source."""
+    return attention.permute(0, 3, 1, 2).flatten(0, 1).contiguous()
+
+
+def head_vectors(values: Tensor, projection: Tensor) -> Tensor:
+    """`[B, H, T, E]` by `[H, E, D]` -> F `[B, H, T, D]`: one product per head, whatever the number of examples."""
+    flat = values.transpose(0, 1).flatten(1, 2)
+    return torch.bmm(flat, projection).unflatten(1, (len(values), -1)).transpose(0, 1)
 
 
 def slices(count: int, bytes_each: int) -> list[slice]:
     """Equal slices over `count` source tokens whose vectors fit into the cache together."""
     step = math.ceil(count / math.ceil(count * bytes_each / AT_ONCE))
-    return [slice(start, start + step) for start in range(0, count, step)]
+    return [slice(start, min(count, start + step)) for start in range(0, count, step)]
 
 
 def summed_norms(
-    weights: Tensor, vectors_of: Callable[[slice], list[Tensor]], grams: Tensor | None = None
+    attention: Tensor, vectors: Sequence[Vectors], grams: Tensor | None = None
 ) -> list[Tensor]:
-    """`||sum_h A[h,i,j] F[h,j]||`, `[B, T target, T source]`, for several F at once.
+    """`||sum_h A[h,i,j] F[h,j]||`, `[B, T target, S source]`, for several F at once.
 
-    `weights` from `by_source`; `vectors_of` gives each F for a slice of sources, `[B, sources, H, D]`;
-    `grams` what `gram_rows` made of all of them, where the same sources meet many blocks of targets.
+    Sources are counted over all examples, one after the other. `grams` is what `gram_rows` made of all of them, where
+    the same sources meet many blocks of targets.
     """
+    batch, _, _, sources = attention.shape
     if grams is not None:
-        squared = _squared(weights, grams, lambda: vectors_of(slice(None)))
+        weights = attention.mT.contiguous().transpose(1, 2).flatten(0, 1)  # large: heads stay whole
+        squared = _squared(weights, grams, vectors, slice(0, batch * sources))
     else:
-        first = vectors_of(slice(0, 1))[0]
-        chunks = slices(weights.shape[1], first.numel() * first.element_size())
-        made = []
-        for chunk in chunks:
-            vectors = vectors_of(chunk)
-            made.append(_squared(weights[:, chunk], gram_rows(vectors), lambda v=vectors: v))  # type: ignore[misc]
-        squared = torch.cat(made, dim=1)  # [B, source, F, target]
+        first = vectors[0](slice(0, 1))
+        made, each = [], first.numel() * first.element_size()
+        for some in slices(batch, sources * each):  # several short examples, or parts of a long one
+            several = some.stop - some.start > 1
+            for part in [slice(0, sources)] if several else slices(sources, each):
+                start = some.start * sources + part.start
+                chunk = slice(start, (some.stop - 1) * sources + part.stop)
+                weights = by_source(attention[some, :, :, part])
+                made.append(_squared(weights, gram_rows(vectors, chunk), vectors, chunk))
+        squared = torch.cat(made)  # [N, F, target]
     if squared.requires_grad:
-        some = squared > 0  # a plain root would send an infinite slope through the zeros of padding
-        norms = torch.where(some, squared, 1.0).sqrt() * some
+        real = squared > 0  # a plain root would send an infinite slope through the zeros of padding
+        norms = torch.where(real, squared, 1.0).sqrt() * real
     else:
         norms = squared.clamp_(min=0).sqrt_()
-    return [norms[:, :, k].mT for k in range(norms.shape[2])]
+    return [norms[:, k].unflatten(0, (batch, sources)).mT for k in range(norms.shape[1])]
 
 
-def gram_rows(vectors: list[Tensor]) -> Tensor:
-    """K times `[B, S, H, D]` -> `[B, S, K (H + 1), H]`: each Gram matrix, the heads' lengths as one more row."""
+def gram_rows(vectors: Sequence[Vectors], chunk: slice) -> Tensor:
+    """K times F `[N, H, D]` -> `[N, K (H + 1), H]`: each Gram matrix, the heads' lengths as one more row."""
     rows = []
-    for v in vectors:
-        gram = v @ v.mT
+    for make in vectors:
+        made = make(chunk)
+        gram = torch.bmm(made, made.mT)
         rows += [gram, gram.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt().unsqueeze(-2)]
     return torch.cat(rows, dim=-2)
 
 
-def _squared(weights: Tensor, grams: Tensor, vectors: Callable[[], list[Tensor]]) -> Tensor:
-    """`[B, S, H, T]`, `[B, S, K (H + 1), H]` -> `a^T G_j a` for every source of the chunk and every
-    target, `[B, S, K, T]`.
+def _squared(weights: Tensor, grams: Tensor, vectors: Sequence[Vectors], chunk: slice) -> Tensor:
+    """`[N, H, T]`, `[N, K (H + 1), H]` -> `a^T G_j a` for every source of the chunk and every
+    target, `[N, K, T]`.
     """
     heads = weights.shape[-2]
-    forms = (grams @ weights).unflatten(-2, (-1, heads + 1))
+    forms = torch.bmm(grams, weights).unflatten(-2, (-1, heads + 1))
     squared = forms[..., 0, :] * weights[..., None, 0, :]
-    for h in range(
-        1, heads
-    ):  # one pass over memory per head: a sum over heads would write their products first
+    for h in range(1, heads):  # a sum over heads would write their products first
         squared.addcmul_(forms[..., h, :], weights[..., None, h, :])
-    return (
-        squared
-        if squared.dtype == torch.float64
-        else _repaired(squared, forms[..., heads, :], weights, vectors)
-    )
-
-
-def _repaired(
-    squared: Tensor, side_by_side: Tensor, weights: Tensor, vectors: Callable[[], list[Tensor]]
-) -> Tensor:
-    """Where heads cancel, from the vectors themselves."""
-    cancelled = squared < CANCELS * side_by_side.square()
+    if squared.dtype == torch.float64:
+        return squared
+    cancelled = squared < CANCELS * forms[..., heads, :].square()
     if not bool(cancelled.any()):
         return squared
-    for k, each in enumerate(vectors()):
-        for some in cancelled[:, :, k].nonzero().split(4096):  # a few megabytes at a time
-            b, j, i = some.unbind(-1)
-            part = (weights[b, j, :, i].unsqueeze(1) @ each[b, j]).squeeze(1)
-            squared = squared.index_put((b, j, torch.full_like(b, k), i), part.square().sum(dim=-1))
+    for k, make in enumerate(vectors):  # where heads cancel, from the vectors themselves
+        if not bool(cancelled[:, k].any()):
+            continue
+        made = make(chunk)
+        for some in cancelled[:, k].nonzero().split(4096):  # a few megabytes at a time
+            j, i = some.unbind(-1)
+            part = (weights[j, :, i].unsqueeze(1) @ made[j]).squeeze(1)
+            squared = squared.index_put((j, torch.full_like(j, k), i), part.square().sum(dim=-1))
     return squared

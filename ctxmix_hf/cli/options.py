@@ -455,7 +455,7 @@ def precompute(parser: ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="processes or Ray actors (default: 1)",
+        help="processes (as soon as they are worth their start) or Ray actors (default: 1)",
     )
     parser.add_argument(
         "--threads",

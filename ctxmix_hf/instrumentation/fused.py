@@ -41,14 +41,16 @@ def sdpa_probabilities(
     """softmax(q k^T * scale + mask) and the values with one row per query head."""
     key, value = repeat_heads(key, query), repeat_heads(value, query)
     wide = widened(query.dtype)
-    scores = query.to(wide) @ key.to(wide).mT
-    scores = scores * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = (query.to(wide) * scale_of(query, scale)) @ key.to(wide).mT
     if is_causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~allowed, -torch.inf)
     if attn_mask is not None:
         scores = _masked(scores, attn_mask)
-    return scores.softmax(dim=-1).nan_to_num(0.0), value
+    made = scores.softmax(dim=-1)
+    if bool(made[..., 0].isnan().any()):  # rows without any source
+        made = made.nan_to_num(0.0)
+    return made, value
 
 
 def blocks_of_sdpa(call: dict[str, Any]) -> BlockAttention | None:

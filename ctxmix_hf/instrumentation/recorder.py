@@ -97,6 +97,7 @@ class Recorder:
         # takes each layer as it ends; the record then keeps only its outline
         self.gather: Any = None
         self.reads_value_bias = True
+        self.reads_projections = True
         self.slim = False  # a call that keeps little: what the probe would need is dropped too
         self.tap = Tap(self._on_attention)
         self.tap.trace = Trace()  # the embeddings, until the first layer opens
@@ -230,7 +231,7 @@ class Recorder:
         kept = (lambda t: t) if self.keep_graph else Tensor.detach
         scaling = self.owner.scalings.get((index, signature), 0.0)
         inputs = None
-        if scaling is not None and self.gather is None and attention.deferred is None:
+        if scaling is not None and self.reads_projections and attention.deferred is None:
             inputs, settled = find_attention_inputs(
                 trace, layer.start, layer.hidden, product, attention, layout, scaling or None
             )
@@ -252,10 +253,10 @@ class Recorder:
             why_not=why,
             attention_inputs=inputs,
             value_bias=find_value_bias(trace, layer.start, product, attention)
-            if self.reads_value_bias
+            if self.reads_value_bias and (self.gather is not None or self.reads_projections)
             else None,
             value_map=find_value_map(trace, layer.start, layer.hidden, product, attention, layout)
-            if self.gather is None
+            if self.reads_projections
             else None,
             deferred=attention.deferred,
             mixing="" if proof is None else proof.mixing,

@@ -59,6 +59,11 @@ class Maps(Protocol):
     reads_blocks: bool  # its methods read more of a layer than its attention product
 
     @property
+    def reads_projections(self) -> bool:
+        """Its methods read how queries, keys and values come from the tokens."""
+        ...
+
+    @property
     def defers(self) -> bool:
         """Its methods read attention by blocks of rows, so that nobody keeps it."""
         ...
@@ -133,6 +138,7 @@ class RecordedCall:
             return recorder, None
         whole = request.decomposition or keep_graph
         maps = self.maker.begin(request.methods, request.options, whole)
+        recorder.reads_projections = maps.reads_projections
         if maps.streams:
             recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
             recorder.slim = maps.defers and bool(self.owner.proofs)

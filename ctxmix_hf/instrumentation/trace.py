@@ -63,6 +63,12 @@ class AttentionProduct:
         return (chosen if out.index(example) < out.index(target) else chosen.mT).reshape(shape)
 
 
+def _is_parameter(value: Tensor) -> bool:
+    """As `isinstance` says, which asks a metaclass; most tensors are plain ones, and every operation asks."""
+    kind = type(value)
+    return kind is nn.Parameter or (kind is not Tensor and isinstance(value, nn.Parameter))
+
+
 @dataclass
 class Trace:
     """Operations of one layer (or of the embeddings), in the order they ran."""
@@ -108,7 +114,7 @@ class Trace:
         """Does this operand belong to the model (a parameter, a view of one, a number) rather than to the input?"""
         if not isinstance(value, Tensor):
             return isinstance(value, int | float)
-        if value.dim() == 0 or isinstance(value, nn.Parameter):
+        if value.dim() == 0 or _is_parameter(value):
             return True
         if (
             id(value) in self._derived
@@ -120,11 +126,7 @@ class Trace:
         """A parameter, or anything computed from parameters and numbers alone (the weights of DoRA and AdaLoRA)."""
         if isinstance(value, list | tuple):
             return all(self.of_model(item) for item in value)
-        return (
-            not isinstance(value, Tensor)
-            or isinstance(value, nn.Parameter)
-            or id(value) in self._constants
-        )
+        return not isinstance(value, Tensor) or _is_parameter(value) or id(value) in self._constants
 
     def view_of_constant(self, value: Tensor, of: Tensor | None = None) -> None:
         self._constants[id(value)] = value
@@ -133,7 +135,7 @@ class Trace:
 
     def derived(self, value: Any) -> None:
         """`value` was computed from the model's parameters alone."""
-        if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+        if isinstance(value, Tensor) and not _is_parameter(value):
             self._constants[id(value)] = value
             self._derived.add(id(value))
 

@@ -116,7 +116,7 @@ class Alti(LayerMethod):
                 return None
             over = _small_parts(attention, vectors[b, :, :, layer.sources], size, sign, threshold)
             pairs = (bound > threshold).nonzero()
-            heads = parts.head_vectors[b].transpose(0, 1)  # [sources, H, D]
+            heads = parts.make_heads()[b].transpose(0, 1)  # [sources, H, D]
             for some in pairs.split(max(1, AT_ONCE // (heads[0].numel() * heads.element_size()))):
                 i, j = some.unbind(-1)
                 part = torch.bmm(attention[:, i, j].mT.unsqueeze(1), heads[j]).squeeze(1)

@@ -47,6 +47,8 @@ class AbstractMethod(ABC):
     by_rows: ClassVar[bool] = False  # `layer_map` also takes `LayerRecord.rows(...)`
     reads_totals: ClassVar[bool] = False  # compares with what the model computed, not only lengths
     local: ClassVar[bool] = True  # a source that a row does not attend to gives it nothing
+    # of a whole record: how queries, keys and values come from the tokens, which is looked for only then
+    reads_projections: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for option, known in self.choices.items():
@@ -66,6 +68,12 @@ class AbstractMethod(ABC):
     def layer_by_layer(self) -> bool:
         """Can each layer's map be made as the layer ends, so that nothing else of it need be kept?"""
         return self.kind == "layer" and self.about.needs in ("attention", "values", "block")
+
+    def work(self, tokens: int, width: int, inner: int) -> float:
+        """Multiply-adds of one layer's map of one example, where every pair of tokens passes the feed-forward
+        (`width` to `inner` and back): what takes longer than the forward pass by far.
+        """
+        return 0.0
 
     def check(self, record: ModelRecord) -> None:  # noqa: B027
         """Raise `UnsupportedMethodError` where this record has no such map, beyond what `about.needs` says."""

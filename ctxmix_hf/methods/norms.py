@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ctxmix_hf.aggregation.rollout import with_residual
 from ctxmix_hf.algebra.budget import Budget
-from ctxmix_hf.algebra.gram import by_source, gram_rows, slices, summed_norms
+from ctxmix_hf.algebra.gram import Vectors, gram_rows, slices, summed_norms
 from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.methods.base import METHODS, About, LayerMethod
 from ctxmix_hf.records import LayerRecord, NormState, Stage
@@ -72,19 +72,13 @@ def _between_tokens(layer: LayerRecord, stage: Stage) -> Tensor:
         }  # each chain is the beginning of the next
         depths = sorted(depth for depth in chains if depth not in known)
 
-        def vectors_of(sources: slice) -> list[Tensor]:
-            behind = [parts.head_vectors[:, :, sources].transpose(1, 2)]
-            for norm in chains[depths[-1]]:
-                behind.append(norm.direction(behind[-1]))
-            return [behind[depth] for depth in depths]
-
-        kept = None
+        vectors, kept = _vectors(layer, chains[depths[-1]], depths), None
         if layer.whole is not None:  # Gram matrices belong to sources: made once for all rows
             grams = _known_grams(layer.whole)
             if tuple(depths) not in grams:
                 grams[tuple(depths)] = _grams(layer.whole, chains[depths[-1]], depths)
-            kept = grams[tuple(depths)][:, layer.sources]
-        known.update(zip(depths, summed_norms(by_source(layer.attention), vectors_of, kept)))
+            kept = grams[tuple(depths)][:, layer.sources].flatten(0, 1)
+        known.update(zip(depths, summed_norms(layer.attention, vectors, kept)))
     norms = known[len(parts.norms)]
     return norms if parts.scale is None else norms * parts.scale.abs()
 
@@ -95,16 +89,28 @@ def _known_grams(layer: LayerRecord) -> dict[tuple[int, ...], Tensor]:
     return {}
 
 
+def _vectors(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> list[Vectors]:
+    """What `summed_norms` asks for: head vectors behind the first norms of a chain, so many as each of `depths` says.
+
+    A norm's linear part acts on coordinates, so it is the projection that goes through it, not every vector.
+    """
+    values = layer.values.transpose(0, 1).flatten(1, 2)  # [H, N, E]
+    behind = [layer.block.projection]
+    for norm in chain:
+        behind.append(norm.direction(behind[-1]))
+
+    def vectors(projection: Tensor) -> Vectors:
+        return lambda chunk: torch.bmm(values[:, chunk], projection).transpose(0, 1)
+
+    return [vectors(behind[depth]) for depth in depths]
+
+
 def _grams(layer: LayerRecord, chain: tuple[NormState, ...], depths: list[int]) -> Tensor:
-    """What `summed_norms` makes of each source's vectors, for all sources of a layer."""
-    heads = layer.head_vectors
-    made = []
-    for sources in slices(heads.shape[2], heads[:, :, :1].numel() * heads.element_size()):
-        behind = [heads[:, :, sources].transpose(1, 2)]
-        for norm in chain:
-            behind.append(norm.direction(behind[-1]))
-        made.append(gram_rows([behind[depth] for depth in depths]))
-    return torch.cat(made, dim=1)
+    """What `summed_norms` makes of each source's vectors, for all sources of a layer, `[B, T, K (H + 1), H]`."""
+    vectors, shape = _vectors(layer, chain, depths), layer.mask.shape
+    width = layer.block.projection[:, 0].numel() * layer.values.element_size()
+    made = [gram_rows(vectors, chunk) for chunk in slices(shape.numel(), width)]
+    return torch.cat(made).unflatten(0, shape)
 
 
 @METHODS.register("norm")

@@ -120,7 +120,7 @@ class ZeroedValues:
         """
         chosen = slice(None) if head is None else slice(head, head + 1)
         rows = self.weights[b, :, targets] if rows is None else rows[b]
-        weights = rows[chosen][:, :, sources].permute(2, 1, 0)  # [S, T', H]
+        weights = rows[chosen][:, :, sources].permute(2, 1, 0).contiguous()  # [S, T', H]
         part = weights @ self.heads[b, chosen, sources].transpose(0, 1)  # z[i,j] [S, T', D]
         block = self.rest.block
         if self.rest.feed_forward is None:
@@ -157,7 +157,9 @@ def _first_product(
     shift = torch.zeros_like(matrix[:, 0]) if bias is None else bias
     if entry is not None and entry.bias is not None:
         shift = shift + matrix @ entry.bias
-    return linear(direct(u), matrix), linear(direct(heads), matrix).transpose(1, 2), shift
+    of_heads = linear(direct(heads).transpose(1, 2).reshape(-1, heads.shape[-1]), matrix)
+    shape = (len(heads), heads.shape[2], heads.shape[1])  # [B, T, H]
+    return linear(direct(u), matrix), of_heads.unflatten(0, shape), shift
 
 
 def _enter(entry: NormState | None, u: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -183,5 +185,6 @@ def _inner(
     of_u, of_heads, shift = product
     base = of_u[b, targets].expand(weights.shape[0], -1, -1)
     hidden = torch.baddbmm(base, weights, of_heads[b, sources][:, heads], alpha=-1)
-    hidden = hidden if inverse is None else hidden.mul_(inverse)
-    return hidden.add_(shift)
+    if inverse is None:
+        return hidden.add_(shift)
+    return torch.addcmul(shift, hidden, inverse, out=hidden)

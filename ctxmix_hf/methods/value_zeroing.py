@@ -43,6 +43,7 @@ class ValueZeroing(LayerMethod):
     choices = {"distance": ("cosine", "euclidean", "spearman")}
     rows_sum_to_one = True
     differentiable = False
+    reads_projections = False
     about = About(
         "change of each token's output when a source's value is zeroed",
         "Mohebbi et al. 2023",
@@ -66,6 +67,10 @@ class ValueZeroing(LayerMethod):
     def defers(self) -> bool:
         """Some targets need their own rows of attention only."""
         return self.targets is not None and not self.per_head
+
+    def work(self, tokens: int, width: int, inner: int) -> float:
+        rows = tokens if self.targets is None else len(self.targets)
+        return float(rows * tokens * width * inner)
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
         return self._shares(self._raw(layer, budget, None), layer)
@@ -187,8 +192,9 @@ class ValueZeroing(LayerMethod):
         return vectors
 
     def _distance(self, altered: Tensor, compared: Tensor) -> Tensor:
-        gap = (self._prepare(altered) - compared).square().sum(dim=-1)
-        return gap.sqrt() if self.distance == "euclidean" else 0.5 * gap
+        """`altered` is used up."""
+        gap = self._prepare(altered).sub_(compared).norm(dim=-1)
+        return gap if self.distance == "euclidean" else gap.square_().mul_(0.5)
 
 
 def _bytes_of_pair(zeroed: ZeroedValues, like: Tensor) -> int:

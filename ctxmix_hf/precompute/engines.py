@@ -22,6 +22,16 @@ from ctxmix_hf.precompute.work import TaskWorker
 Engine = Callable[[Job, Sequence[int]], Iterator[int]]
 ATTEMPTS = 3
 AHEAD = 2  # tasks waiting per worker
+STARTING = 8.0  # seconds until new processes have imported what this one has, side by side
+
+
+def worth_sharing(job: Job, tasks: int, seconds_left: float, loading: float) -> bool:
+    """Would processes that begin now be done with the `tasks` that are left before this one, which needs `seconds_left`
+    for them? `loading` is what a model takes to load.
+    """
+    cores = (os.cpu_count() or 1) if job.device == "cpu" else job.workers
+    hands = min(job.workers, cores, tasks)
+    return STARTING + loading + seconds_left / max(hands, 1) < seconds_left
 
 
 def processes(job: Job, numbers: Sequence[int]) -> Iterator[int]:

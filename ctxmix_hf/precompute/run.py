@@ -14,10 +14,10 @@ from ctxmix_hf.hub.folders import MANIFEST
 from ctxmix_hf.hub.manifest import stored_targets
 from ctxmix_hf.hub.store import MapStore
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.precompute.engines import processes
+from ctxmix_hf.precompute.engines import processes, worth_sharing
 from ctxmix_hf.precompute.folder import Folder, Plan
 from ctxmix_hf.precompute.job import ENGINES, Job
-from ctxmix_hf.precompute.plan import Fingerprint, Planner, longest_of
+from ctxmix_hf.precompute.plan import Batch, Fingerprint, Planner, longest_of
 from ctxmix_hf.precompute.rows import read_rows
 from ctxmix_hf.precompute.work import TaskWorker, is_finished, is_sound, load_model, take_in
 from ctxmix_hf.recipes import Wanted, resolve
@@ -60,13 +60,15 @@ def precompute(job: Job, say: Say = lambda text: None) -> Summary:
     if first is None:
         raise InputError(f"The dataset {job.dataset!r} is empty: there is nothing to compute.")
     say("loading the model")
+    began = time.monotonic()
     model, tokenizer = load_model(job)
+    loading = time.monotonic() - began
     folder = Folder(Path(job.out))
     with _store(job, folder, model, tokenizer, say) as store:
         plan = _planned(job, folder, store, model, tokenizer, say)
         worker = TaskWorker(job, model, tokenizer, store.manifest)
         started, before = time.monotonic(), len(store)
-        _assemble(job, folder, plan, store, worker, say)
+        _assemble(job, folder, plan, store, worker, say, loading)
         seconds = time.monotonic() - started
     left_out = [*((name, why) for name, why in plan.skipped), *folder.failures().items()]
     folder.write_skipped(left_out)
@@ -193,7 +195,13 @@ def _is_done(plan: Plan, folder: Folder, store: MapStore) -> bool:
 # ---- the work
 # ---------------------------------------------------------------------------------------------------------
 def _assemble(
-    job: Job, folder: Folder, plan: Plan, store: MapStore, worker: TaskWorker, say: Say
+    job: Job,
+    folder: Folder,
+    plan: Plan,
+    store: MapStore,
+    worker: TaskWorker,
+    say: Say,
+    loading: float,
 ) -> None:
     """Tasks finish in any order; their parts are taken into the store in the order of the plan."""
     if _is_done(plan, folder, store):
@@ -208,7 +216,11 @@ def _assemble(
             for number in range(plan.tasks)
             if number not in ready and not _in_store(folder, number, store)
         ]
-        finished = _engine(job, todo)
+        finished = (
+            _on_ray(job, todo)
+            if job.engine == "ray"
+            else _shared(job, folder, todo, store, worker, meter, loading)
+        )
     following = 0
     for number in _each(ready, finished):
         ready.add(number)
@@ -224,14 +236,37 @@ def _each(ready: set[int], finished: Iterator[int]) -> Iterator[int]:
     yield from finished
 
 
-def _engine(job: Job, todo: list[int]) -> Iterator[int]:
-    if not todo:
-        return iter(())
-    if job.engine == "ray":
+def _on_ray(job: Job, todo: list[int]) -> Iterator[int]:
+    if todo:
         from ctxmix_hf.precompute.ray_engine import on_ray
 
-        return on_ray(job, todo)
-    return processes(job, todo)
+        yield from on_ray(job, todo)
+
+
+def _shared(
+    job: Job,
+    folder: Folder,
+    todo: list[int],
+    store: MapStore,
+    worker: TaskWorker,
+    meter: Meter,
+    loading: float,
+) -> Iterator[int]:
+    """This process begins, and several go on where what is left is worth their start: one batch tells, and then
+    every task, since sentences get longer. What is begun here and finished there is not taken in twice.
+    """
+    began, before, left = time.monotonic(), meter.tokens, list(todo)
+    if left:
+        new = [b for b in folder.read_task(left[0]) if not any(name in store for name, _, _ in b)]
+        _fill(folder, new[:1], store, worker, meter)
+    while left:
+        spent, seen = time.monotonic() - began, meter.tokens - before
+        rest = spent / seen * meter.tokens_left if seen else 0.0
+        if worth_sharing(job, len(left), rest, loading):
+            yield from processes(job, left)
+            return
+        began, before = time.monotonic(), meter.tokens
+        yield left.pop(0)  # computed here, as it is taken in
 
 
 def _in_store(folder: Folder, number: int, store: MapStore) -> bool:
@@ -252,10 +287,13 @@ def _finish(folder: Folder, number: int, store: MapStore, worker: TaskWorker, me
         meter.add_task(folder.read_task(number), store)
         folder.clear(f"parts/{path.name}")
         return
+    _fill(folder, folder.read_task(number), store, worker, meter)
 
-    worker.fill(
-        store, folder.read_task(number), lambda lost: folder.add_failures(lost.items()), meter.add
-    )
+
+def _fill(
+    folder: Folder, batches: list[Batch], store: MapStore, worker: TaskWorker, meter: Meter
+) -> None:
+    worker.fill(store, batches, lambda lost: folder.add_failures(lost.items()), meter.add)
 
 
 @dataclass
@@ -271,6 +309,11 @@ class Meter:
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
+
+    @property
+    def tokens_left(self) -> float:
+        """About, where an earlier run left some in the store."""
+        return self.plan.tokens * (1 - self.done / max(self.plan.examples, 1)) - self.tokens
 
     def add_task(self, batches: list[Any], store: MapStore) -> None:
         names = [name for batch in batches for name, _, _ in batch if name in store]

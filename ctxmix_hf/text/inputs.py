@@ -108,16 +108,8 @@ def check_call(
 ) -> None:
     """One clear sentence for each way a call can be wrong, before the forward pass."""
     x = main_input(base, args, kwargs)
-    quantised = "torch.ao."  # such linear maps are made in train mode, which means nothing to them
-    training = next(
-        (
-            name
-            for name, m in module.named_modules()
-            if m.training and not type(m).__module__.startswith(quantised)
-        ),
-        None,
-    )
-    if training is not None:
+    if _trains(module):
+        training = next(name for name, part in module.named_modules() if _trains(part, alone=True))
         where = f"Its part {training} is" if training else "The model is"
         raise RecordError(
             f"{where} in train mode, where dropout changes every number: call model.eval() first."
@@ -130,6 +122,21 @@ def check_call(
         raise InputError("The inputs hold NaN or infinite numbers.")
     if not x.is_floating_point() and x.dim() == 2:
         _check_ids(base, x, padding_mask(args, kwargs))
+
+
+def _trains(module: nn.Module, alone: bool = False) -> bool:
+    """Is it in train mode, or (unless `alone`) a part of it? Every recorded call asks, so no names are made."""
+    parts, seen = [module], {id(module)}
+    for part in parts:
+        # linear maps of torch.ao are made in train mode, which means nothing to them
+        if part.training and not type(part).__module__.startswith("torch.ao."):
+            return True
+        if not alone:
+            for child in part._modules.values():
+                if child is not None and id(child) not in seen:
+                    seen.add(id(child))
+                    parts.append(child)
+    return False
 
 
 def _check_ids(base: PreTrainedModel, ids: Tensor, mask: Tensor | None) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from ctxmix_hf.algebra import gram
 from ctxmix_hf.algebra.budget import Budget, size_in_words
 from ctxmix_hf.algebra.equality import same_numbers
-from ctxmix_hf.algebra.gram import by_source, slices, summed_norms
+from ctxmix_hf.algebra.gram import slices, summed_norms
 from ctxmix_hf.algebra.nullspace import project_on_range
 from ctxmix_hf.algebra.ranks import average_ranks, spearman
 from ctxmix_hf.algebra.rows import row_blocks, shifted_identity
@@ -25,12 +26,15 @@ def test_shares_sum_to_one_and_leave_empty_rows_empty() -> None:
     assert to_shares(rows).tolist() == [[0.25, 0.75], [0.0, 0.0]]
 
 
-def test_lengths_of_summed_heads_without_the_vectors() -> None:
+@pytest.mark.parametrize("at_once", [96, 250, 500, 1000, 1200, 1700, 10**6])
+def test_lengths_of_summed_heads_without_the_vectors(at_once: int, monkeypatch) -> None:
+    """However many of the sources fit into the cache: one, part of an example's, or those of several examples."""
+    monkeypatch.setattr(gram, "AT_ONCE", at_once)
     attention, vectors = (
-        random(2, 3, 5, 5).abs(),
-        random(2, 5, 3, 4, seed=1),
+        random(3, 3, 5, 5).abs(),
+        random(3, 5, 3, 4, seed=1),
     )  # [B,H,T,T], [B,S,H,D]
-    (found,) = summed_norms(by_source(attention), lambda sources: [vectors[:, sources]])
+    (found,) = summed_norms(attention, [lambda sources: vectors.flatten(0, 1)[sources]])
     direct = torch.einsum("bhij,bjhd->bijd", attention, vectors).norm(dim=-1)
     assert torch.allclose(found, direct, atol=1e-10)
 
@@ -40,7 +44,7 @@ def test_heads_that_cancel_keep_their_digits() -> None:
     vectors = torch.ones(1, 1, 2, 4, dtype=torch.float32)
     vectors[:, :, 1] = -1 + 1e-4
     attention = torch.ones(1, 2, 1, 1)
-    (found,) = summed_norms(by_source(attention), lambda sources: [vectors[:, sources]])
+    (found,) = summed_norms(attention, [lambda sources: vectors.flatten(0, 1)[sources]])
     assert found.item() == pytest.approx(2e-4, rel=1e-3)
 
 

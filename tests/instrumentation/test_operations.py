@@ -158,7 +158,7 @@ def test_heads_that_cancel_keep_their_digits_in_float32() -> None:
     vectors = torch.randn(1, 5, 2, 32, generator=generator)
     vectors[:, 2, 1] = -vectors[:, 2, 0] * (1 + 3e-3)  # where they point in opposite directions
     several = [vectors, 3 * vectors]  # two stages at once, as the norm family asks
-    made = summed_norms(by_source(attention), lambda chunk: [v[:, chunk] for v in several])
+    made = summed_norms(attention, [v.flatten(0, 1).__getitem__ for v in several])
     for norms, v in zip(made, several, strict=True):
         exact = torch.einsum("bhij,bjhd->bijd", attention.double(), v.double()).norm(dim=-1)
         assert torch.allclose(norms.double(), exact, rtol=1e-4, atol=0)

@@ -19,8 +19,17 @@ METHODS = ("alti", "norm_enc")
 WAIT = 240
 
 
+SHARED = """
+import sys
+from ctxmix_hf.cli import main
+from ctxmix_hf.precompute import engines
+engines.STARTING = -1e9  # so few sentences are not worth a second process
+sys.exit(main())
+"""
+
+
 def start(corpus: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
-    """The real command; what it says goes to a file beside `out`."""
+    """The real command; what it says goes to a file beside `out`. Several workers are started for certain."""
     command = [
         "precompute",
         "--dataset",
@@ -35,7 +44,11 @@ def start(corpus: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
     ]
     with said(out).open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "ctxmix_hf", *command],
+            [
+                sys.executable,
+                *(["-c", SHARED] if "--workers" in options else ["-m", "ctxmix_hf"]),
+                *command,
+            ],
             env=environment(),
             stdout=file,
             stderr=file,

@@ -6,6 +6,7 @@ import builtins
 import errno
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,14 @@ from ctxmix_hf.errors import (
 )
 from ctxmix_hf.hub import computing
 from ctxmix_hf.precompute import compute as computation
-from ctxmix_hf.precompute import precompute
+from ctxmix_hf.precompute import engines, precompute, run
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Planner
 from ctxmix_hf.precompute.rows import read_rows
+from ctxmix_hf.precompute.work import TaskWorker
 from tests.precompute.conftest import hashes, sentences
+
+METHODS = ("alti", "norm_enc")  # as in `whole`
 
 
 def skipped(out: Path) -> dict[str, str]:
@@ -496,3 +500,54 @@ def test_what_a_store_of_rows_cannot_keep(asked: Any, said: str, tmp_path: Path)
     cm.MapStore.create(
         tmp_path / "s", model=model, methods=["alti"], targets=[1, "[CLS]"], dtype="float16"
     ).close()
+
+
+# ---- several workers -----------------------------------------------------------------------------------------------
+def test_a_small_job_is_not_shared(corpus: Path, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    """Two processes would still be importing when this one is done."""
+    monkeypatch.setattr(run, "processes", lambda job, numbers: pytest.fail("started processes"))
+    out = tmp_path / "maps"
+    made = precompute(Job(str(corpus), str(out), METHODS, token_budget=64, workers=2))
+    assert made.computed == 150
+    assert hashes(out) == hashes(whole)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_job_shared_after_some_tasks_gives_the_same_bytes(
+    after: int, corpus: Path, whole: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """The first batch is computed here, and again in the part of whoever takes its task: it is stored once."""
+    asked: list[tuple[int, float]] = []
+    handed: list[int] = []
+
+    def worth(job: Job, tasks: int, seconds: float, loading: float) -> bool:
+        asked.append((tasks, seconds))
+        return len(asked) > after
+
+    def processes(job: Job, numbers: list[int]) -> Iterator[int]:
+        worker = TaskWorker.begin(job)
+        handed.extend(numbers)
+        for number in reversed(numbers):  # they finish in any order
+            yield worker.make_part(number)
+
+    monkeypatch.setattr(run, "worth_sharing", worth)
+    monkeypatch.setattr(run, "processes", processes)
+    out = tmp_path / "maps"
+    precompute(Job(str(corpus), str(out), METHODS, token_budget=64, workers=2))
+    assert handed == list(range(after, asked[0][0])) and len(handed) > 1
+    assert all(seconds > 0 for _, seconds in asked)
+    assert hashes(out) == hashes(whole)
+
+
+def test_processes_are_worth_their_start_only_for_long_jobs() -> None:
+    job = Job(
+        "data", "out", METHODS, workers=2, device="cuda"
+    )  # whose workers are not bound by cores
+    assert not engines.worth_sharing(job, 100, seconds_left=9.0, loading=1.0)
+    assert not engines.worth_sharing(
+        job, 1, seconds_left=900.0, loading=1.0
+    )  # one task is one worker's
+    assert engines.worth_sharing(job, 100, seconds_left=60.0, loading=1.0)
+    assert not engines.worth_sharing(job, 100, seconds_left=60.0, loading=40.0)
+    alone = Job("data", "out", METHODS, workers=1, device="cuda")
+    assert not engines.worth_sharing(alone, 100, seconds_left=1e6, loading=1.0)
