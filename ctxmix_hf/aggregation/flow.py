@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +15,7 @@ from ctxmix_hf.algebra.shares import to_shares
 from ctxmix_hf.errors import OptionError
 
 NEGATIVE = {"clamp": lambda maps: maps.clamp(min=0), "absolute": torch.abs}
+ROWS_EACH = 8  # of a thread, between which whoever waits can interrupt
 SLOW = 20_000  # flows that plain Python should not be asked for without a word
 
 
@@ -59,11 +61,12 @@ def flow(
             if targets is None or int(real[t]) in {x % tokens for x in targets}
         ]
         with _as_many_threads_as_torch():
-            found = maxflow.all_flows(
-                graph, np.array([c + 1 for c in chosen]), np.array(rows, dtype=np.int64)
-            )
-        for a, layer in enumerate(chosen):
-            result[b, layer, real[rows][:, None], real] = torch.from_numpy(found[a])
+            reach = maxflow.deliverable_to_all(graph)
+            starts, step = np.array(rows, dtype=np.int64), ROWS_EACH * torch.get_num_threads()
+            for layer, first in itertools.product(chosen, range(0, len(rows), step)):
+                some = starts[first : first + step]
+                found = maxflow.flows_from(graph, reach, layer + 1, some)
+                result[b, layer, real[some][:, None], real] = torch.from_numpy(found)
     result = result.to(maps.device, maps.dtype)
     return to_shares(result) if row_shares else result
 

@@ -206,19 +206,25 @@ def one_flow(capacity: Any, reach: Any, layer: int, start: int, sink: int) -> fl
 
 
 @njit(cache=True, parallel=True)
-def all_flows(capacity: Any, layers: Any, starts: Any) -> Any:
-    """`[layers, starts, n]`: flows from every (layer, start) to every input token.
+def deliverable_to_all(capacity: Any) -> Any:
+    """`[n, L, n]`: `deliverable` for every input token."""
+    n = capacity.shape[1]
+    reach = np.zeros((n, capacity.shape[0], n))
+    for sink in prange(n):
+        reach[sink] = deliverable(capacity, sink)
+    return reach
+
+
+@njit(cache=True, parallel=True)
+def flows_from(capacity: Any, reach: Any, layer: int, starts: Any) -> Any:
+    """`[starts, n]`: flows from some nodes of a layer to every input token; `reach` of `deliverable_to_all`.
 
     A flow that the sink limits is solved from the sink: the search is short from the end with the tighter bound.
     """
     n = capacity.shape[1]
-    result = np.zeros((layers.shape[0], starts.shape[0], n))
-    reach = np.zeros((n, capacity.shape[0], n))
-    for sink in prange(n):
-        reach[sink] = deliverable(capacity, sink)
-    for k in prange(layers.shape[0] * starts.shape[0]):
-        a, b = k // starts.shape[0], k % starts.shape[0]
-        layer, start = layers[a], starts[b]
+    result = np.zeros((starts.shape[0], n))
+    for b in prange(starts.shape[0]):
+        start = starts[b]
         turned = np.empty((layer, n, n))
         for here in range(layer):
             turned[layer - 1 - here] = capacity[here].T
@@ -226,7 +232,7 @@ def all_flows(capacity: Any, layers: Any, starts: Any) -> Any:
         out = capacity[layer - 1, start].sum()
         for sink in range(n):
             if out <= capacity[0, :, sink].sum():
-                result[a, b, sink] = one_flow(capacity, reach[sink], layer, start, sink)
+                result[b, sink] = one_flow(capacity, reach[sink], layer, start, sink)
             else:
-                result[a, b, sink] = one_flow(turned, back, layer, sink, start)
+                result[b, sink] = one_flow(turned, back, layer, sink, start)
     return result

@@ -3,8 +3,9 @@
 A visitor's request is computed in a worker process (`worker.py`), never in the server. Before that
 it waits for its turn: visitors who have used little time lately go first, none holds all the
 workers, each may have a few requests at a time. Who has used much is computed in the slow lane, a
-worker that leaves the processor to everybody else. A request nobody listens to any more is not
-computed; one that overruns its time is stopped, and killed if it does not stop.
+worker that leaves the processor to everybody else; so is, for a while, who left in the middle of an
+answer, for stopping it may cost the worker. A request nobody listens to any more is not computed;
+one that overruns its time is stopped, and killed if it does not stop.
 """
 
 from __future__ import annotations
@@ -351,9 +352,11 @@ class Gate:
         finally:
             with self._changed:
                 self.running.remove(task)
+                now = time.monotonic()
+                left = HEAVY if task.gone() and not task.replaced else 0.0
                 self._spent[task.visitor] = (
-                    self.spent(task.visitor) + time.monotonic() - task.begun,
-                    time.monotonic(),
+                    self.spent(task.visitor) + now - task.begun + left,
+                    now,
                 )
                 self._spent = {
                     who: row

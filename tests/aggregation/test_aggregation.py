@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 import ctxmix_hf as cm
+from ctxmix_hf.aggregation import maxflow
 from ctxmix_hf.aggregation.flow import flow
 from ctxmix_hf.aggregation.rollout import OverflowScaledWarning, rollout, with_residual
 from ctxmix_hf.errors import OptionError
@@ -70,6 +72,21 @@ def test_flow_leaves_torch_its_threads() -> None:
     code += "flow(torch.eye(3).expand(1, 2, 3, 3)); print(torch.get_num_threads())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
+
+
+def test_a_long_flow_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled solver answers to no signal, so it is given a few rows at a time."""
+    maps = torch.rand(1, 2, 30, 30, dtype=torch.float64).softmax(dim=-1)
+    sizes, own = [], maxflow.flows_from
+
+    def seen(graph: Any, reach: Any, layer: int, starts: Any) -> Any:
+        sizes.append(len(starts))
+        return own(graph, reach, layer, starts)
+
+    monkeypatch.setattr(maxflow, "flows_from", seen)
+    whole = flow(maps)
+    assert max(sizes) <= 8 and sum(sizes) == 2 * 30
+    assert torch.equal(flow(maps, targets=[5, 20])[0, :, [5, 20]], whole[0, :, [5, 20]])
 
 
 def test_negative_maps_are_no_capacities() -> None:

@@ -199,9 +199,10 @@ def test_work_whose_client_leaves_is_stopped(two: Gate, listeners: Listeners) ->
     threading.Timer(0.5, listeners.go, ("me",)).start()
     begun = time.monotonic()
     with pytest.raises(RefusedError, match="Nobody waited"):
-        ask(two, overruns.spin, 1.9, keys=("me",))  # within the time it may take
+        ask(two, overruns.spin, 1.9, keys=("me",), visitor="leaves")  # within the time it may take
     assert time.monotonic() - begun < 10
     assert not two.running
+    assert two.spent("leaves") > gate.HEAVY  # the slow lane's, for a while
 
 
 def test_each_visitor_has_a_few_requests_and_nobody_all_workers(two: Gate) -> None:
