@@ -2,9 +2,10 @@
 
 A visitor's request is computed in a worker process (`worker.py`), never in the server. Before that
 it waits for its turn: visitors who have used little time lately go first, none holds all the
-workers, each may have a few requests at a time. Who has used much is computed in the slow lane, a
-worker that leaves the processor to everybody else; so is, for a while, who left in the middle of an
-answer, for stopping it may cost the worker. A request nobody listens to any more is not computed;
+workers, each may have a few requests at a time. Where there are several visitors, who has used much,
+or asked for something long, is computed in the slow lane for a while, a worker that leaves the
+processor to everybody else; so is who left in the middle of an answer, for stopping it may cost the
+worker. A request nobody listens to any more is not computed;
 one that overruns its time is stopped, and killed if it does not stop.
 """
 
@@ -38,6 +39,7 @@ PATIENCE = 10.0  # seconds a request may wait for its client to listen
 LOST = 2.0  # seconds a client that listened may be away
 GRACE = 2.0  # seconds a stopped request has to end by itself
 HEAVY = 10.0  # seconds of computing lately, from which on a visitor leaves a worker to the others
+LONG = 1.0  # seconds of one answer, from which on a visitor does so too
 HALF = 30.0  # seconds after which half of it is forgotten
 NICE = 10  # by how much the slow lane yields: a tenth of the processor where others want it
 START = 120.0  # seconds a worker may take to start
@@ -353,11 +355,11 @@ class Gate:
             with self._changed:
                 self.running.remove(task)
                 now = time.monotonic()
-                left = HEAVY if task.gone() and not task.replaced else 0.0
-                self._spent[task.visitor] = (
-                    self.spent(task.visitor) + now - task.begun + left,
-                    now,
-                )
+                seconds = now - task.begun
+                left = task.gone() and not task.replaced
+                if left or (seconds > LONG and not task.worker.slow):
+                    seconds += HEAVY
+                self._spent[task.visitor] = (self.spent(task.visitor) + seconds, now)
                 self._spent = {
                     who: row
                     for who, row in self._spent.items()
@@ -387,11 +389,10 @@ class Gate:
             busy = {id(task.worker) for task in self.running}
             free = [worker for worker in self.workers if id(worker) not in busy and worker.ready]
             runs = Counter(task.visitor for task in self.running)
-            heavy = {
-                who
-                for who in {task.visitor for task in (*self.waiting, *self.running)}
-                if self.spent(who) > HEAVY
-            }
+            here = {task.visitor for task in (*self.waiting, *self.running)}
+            now = time.monotonic()
+            crowd = here | {who for who, (_, when) in self._spent.items() if now - when < HALF}
+            heavy = {who for who in here if len(crowd) > 1 and self.spent(who) > HEAVY}
             full = sum(task.visitor in heavy for task in self.running) >= most
             lane = [worker for worker in free if worker.slow or most >= len(self.workers)]
             begun = {

@@ -278,6 +278,23 @@ def test_heavy_visitors_leave_a_worker_to_the_others(
         thread.join(30)
 
 
+def test_who_is_alone_has_all_workers(two: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long answer, perhaps of a model that had to be loaded, makes nobody wait where nobody else is."""
+    monkeypatch.setattr(gate, "HEAVY", 0.5)
+    monkeypatch.setattr(two, "_spent", {})
+    ask(two, overruns.spin, 1.2, visitor="alone")
+    assert two.spent("alone") > gate.HEAVY
+    until = time.monotonic() + 120
+    while not all(worker.ready for worker in two.workers) and time.monotonic() < until:
+        time.sleep(0.1)
+    task = gate.Task("alone")
+    two.waiting.append(task)
+    with gate.LISTENERS.changed:
+        two._hand_out()
+    assert task.worker is not None and not task.worker.slow
+    two.running.remove(task)
+
+
 def test_one_page_gets_its_answers_in_the_order_it_asked(
     two: Gate, listeners: Listeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
