@@ -357,7 +357,7 @@ class Gate:
                 now = time.monotonic()
                 seconds = now - task.begun
                 left = task.gone() and not task.replaced
-                if left or (seconds > LONG and not task.worker.slow):
+                if left or seconds > (4 * LONG if task.worker.slow else LONG):
                     seconds += HEAVY
                 self._spent[task.visitor] = (self.spent(task.visitor) + seconds, now)
                 self._spent = {
@@ -393,7 +393,11 @@ class Gate:
             now = time.monotonic()
             crowd = here | {who for who, (_, when) in self._spent.items() if now - when < HALF}
             heavy = {who for who in here if len(crowd) > 1 and self.spent(who) > HEAVY}
-            full = sum(task.visitor in heavy for task in self.running) >= most
+            ready_workers = sum(worker.ready for worker in self.workers)
+            full = (
+                sum(task.visitor in heavy for task in self.running) >= most
+                or ready_workers == 1 < len(self.workers)  # the last one, while another starts
+            )
             lane = [worker for worker in free if worker.slow or most >= len(self.workers)]
             begun = {
                 key for task in self.running for key in task.keys[:1]
