@@ -125,8 +125,8 @@ MUTATIONS = [
     Mutation(
         "norm: variance without eps",
         "pieces.py",
-        "return (self.input.var(dim=-1, correction=0, keepdim=True) + self.eps).sqrt()",
-        "return self.input.var(dim=-1, correction=1, keepdim=True).sqrt()",
+        "return (variance + self.eps).sqrt()",
+        "return (variance * centred.shape[-1] / (centred.shape[-1] - 1)).sqrt()",
     ),
     Mutation(
         "norm: no centring",

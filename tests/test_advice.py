@@ -624,6 +624,9 @@ ELSEWHERE = {
     "pronouns compares two": "evaluation/test_paper_cases.py::test_pronouns_runs_offline_and_says_what_it_needs",
     "df.dropna(subset": "test_interop.py::test_a_pandas_frame_explains_its_texts",
     "negative='clamp'": "aggregation/test_aggregation.py::test_negative_maps_are_no_capacities",
+    "it has no cheap rows": (
+        "test_long.py::test_rows_that_are_not_cheap_are_refused_with_an_estimate"
+    ),
     "keeps every sign": (
         "aggregation/test_aggregation.py::test_effective_attention_flows_by_a_named_choice"
     ),

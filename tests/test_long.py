@@ -842,7 +842,7 @@ def test_rows_that_are_not_cheap_are_refused_with_an_estimate(monkeypatch: Any) 
         cm.explain(model, inputs, "value_zeroing+rollout", target=3)
     with pytest.raises(OptionError, match=r"no cheap rows.*attention_rollout"):
         model(**inputs, output_context_mixing=["alti", "value_zeroing"], targets=["mean_pool"])
-    # what the sentence offers
+    # the advice, all three
     assert cm.explain(model, inputs, one_row).layers[0, :, 3].sum() > 0
     assert cm.explain(model, inputs, "attention_rollout", target=3).scores.shape[-1] == 40
     whole = cm.explain(model, inputs, "value_zeroing+rollout").attribution(3)
