@@ -183,7 +183,7 @@ MUTATIONS = [
     Mutation(
         "norms of sums: heads side by side",
         "algebra/gram.py",
-        "squared = (forms[..., :heads, :] * weights.unsqueeze(-3)).sum(dim=-2)",
+        "squared = forms[..., 0, :] * weights[..., None, 0, :]",
         "squared = forms[..., heads, :].square()",
     ),
     Mutation(
@@ -255,8 +255,8 @@ MUTATIONS = [
     Mutation(
         "value zeroing: the whole chord instead of half",
         "methods/value_zeroing.py",
-        "else 0.5 * gap",
-        "else gap.sqrt()",
+        "else gap.square_().mul_(0.5)",
+        "else gap",
     ),
     Mutation(
         "value zeroing: raw distances instead of shares",
@@ -297,8 +297,8 @@ MUTATIONS = [
     Mutation(
         "flow: one layer too few",
         "aggregation/flow.py",
-        "np.array([c + 1 for c in chosen])",
-        "np.array([max(c, 1) for c in chosen])",
+        "flows_from(graph, reach, layer + 1, some)",
+        "flows_from(graph, reach, max(layer, 1), some)",
     ),
     Mutation(
         "integrated gradients: baseline forgotten",
