@@ -5,8 +5,8 @@ it waits for its turn: visitors who have used little time lately go first, none 
 workers, each may have a few requests at a time. Where there are several visitors, who has used much,
 or asked for something long, is computed in the slow lane for a while, a worker that leaves the
 processor to everybody else; so is who left in the middle of an answer, for stopping it may cost the
-worker. A request nobody listens to any more is not computed;
-one that overruns its time is stopped, and killed if it does not stop.
+worker. A request nobody listens to any more is not computed; one that overruns its time is stopped,
+and killed if it does not stop.
 """
 
 from __future__ import annotations

@@ -280,19 +280,31 @@ def test_heavy_visitors_leave_a_worker_to_the_others(
 
 def test_who_is_alone_has_all_workers(two: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long answer, perhaps of a model that had to be loaded, makes nobody wait where nobody else is."""
-    monkeypatch.setattr(gate, "HEAVY", 0.5)
     monkeypatch.setattr(two, "_spent", {})
-    ask(two, overruns.spin, 1.2, visitor="alone")
-    assert two.spent("alone") > gate.HEAVY
     until = time.monotonic() + 120
     while not all(worker.ready for worker in two.workers) and time.monotonic() < until:
         time.sleep(0.1)
-    task = gate.Task("alone")
-    two.waiting.append(task)
+    ask(two, overruns.spin, 1.2, visitor="asks for long")
+    assert two.spent("asks for long") > gate.HEAVY > 1.2
+    assert handed_out(two) is two.workers[0]
+    two._spent["somebody else"] = (0.1, time.monotonic())
+    assert handed_out(two) is two.workers[1] and two.workers[1].slow
+    monkeypatch.setattr(
+        two.workers[0], "ready", False
+    )  # starts: the other one is left to the others
+    assert handed_out(two) is None
+
+
+def handed_out(made: Gate) -> Any:
+    """The worker that a visitor who asks for long would be given now."""
+    task = gate.Task("asks for long")
     with gate.LISTENERS.changed:
-        two._hand_out()
-    assert task.worker is not None and not task.worker.slow
-    two.running.remove(task)
+        made.waiting.append(task)
+        made._hand_out()
+        for tasks in (made.waiting, made.running):
+            if task in tasks:
+                tasks.remove(task)
+    return task.worker
 
 
 def test_one_page_gets_its_answers_in_the_order_it_asked(
