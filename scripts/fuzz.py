@@ -11,7 +11,9 @@ read it; any other exception is a find: its input is saved and the exit code is 
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -34,6 +36,14 @@ READING = ("formats", "results", "hub", "corpora", "evaluation.data")  # what is
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+@functools.cache
+def scratch() -> Path:
+    """The one folder of this run; forked readers write into it too, and whoever made it removes it."""
+    folder = tempfile.mkdtemp(prefix="ctxmix-fuzz-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 # ---- readers
 # ----------------------------------------------------------------------------------------------------------
 def _results(suffix: str, kind: str) -> Callable[[bytes], None]:
@@ -54,7 +64,7 @@ def _results(suffix: str, kind: str) -> Callable[[bytes], None]:
 
 
 def _written(data: bytes, suffix: str) -> Path:
-    path = Path(tempfile.gettempdir()) / f"ctxmix-fuzz-{os.getpid()}{suffix}"
+    path = scratch() / f"foreign{suffix}"
     path.write_bytes(data)
     return path
 
@@ -75,7 +85,7 @@ def _store(part: str) -> Callable[[bytes], None]:
         import ctxmix_hf as cm
 
         whole = _sample_store()
-        copy = Path(tempfile.gettempdir()) / f"ctxmix-fuzz-store-{os.getpid()}"
+        copy = scratch() / "foreign-store"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(whole, copy)
         target = next(
@@ -103,7 +113,7 @@ def _run(part: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         from ctxmix_hf.precompute.folder import Folder
 
-        home = Path(tempfile.gettempdir()) / f"ctxmix-fuzz-run-{os.getpid()}"
+        home = scratch() / "foreign-run"
         folder = Folder(home)
         target = home / "run" / part
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,21 +146,15 @@ READERS: dict[str, Callable[[bytes], None]] = {
 
 # ---- small valid files
 # ------------------------------------------------------------------------------------------------
-_made: dict[str, Path] = {}
-
-
+@functools.cache
 def _sample_store() -> Path:
     import ctxmix_hf as cm
 
-    if "store" not in _made:
-        folder = Path(tempfile.mkdtemp(prefix="ctxmix-fuzz-")) / "store"
-        model, tokenizer = cm.load_default()
-        with cm.MapStore.create(
-            folder, model=model, tokenizer=tokenizer, methods=["alti"]
-        ) as store:
-            store.add(["a"], ["keys [MASK]"])
-        _made["store"] = folder
-    return _made["store"]
+    folder = scratch() / "store"
+    model, tokenizer = cm.load_default()
+    with cm.MapStore.create(folder, model=model, tokenizer=tokenizer, methods=["alti"]) as store:
+        store.add(["a"], ["keys [MASK]"])
+    return folder
 
 
 def seeds(name: str) -> list[bytes]:
@@ -188,7 +192,7 @@ def seeds(name: str) -> list[bytes]:
             model, "keys", "old", pooling="mean", tokenizer=tokenizer
         ),
     }[kind]()
-    path = made.save(Path(tempfile.mkdtemp()) / f"seed.{suffix}")
+    path = made.save(scratch() / f"seed.{suffix}")
     return [path.read_bytes(), b"{}", b""]
 
 
@@ -244,7 +248,8 @@ def fuzz(name: str, seconds: int, corpus: Path) -> None:
 
 def run(name: str, seconds: int, keep: bool) -> dict[str, Any]:
     """(executions, finds) of one reader."""
-    corpus = Path(tempfile.mkdtemp())  # not a TemporaryDirectory: the child would remove it
+    corpus = scratch() / f"corpus-{name}"
+    corpus.mkdir()
     try:
         for i, seed in enumerate(seeds(name)):
             (corpus / f"seed-{i}").write_bytes(seed)

@@ -60,9 +60,9 @@ def flow(
             for t in range(len(real))
             if targets is None or int(real[t]) in {x % tokens for x in targets}
         ]
-        with _as_many_threads_as_torch():
-            reach = maxflow.deliverable_to_all(graph)
-            starts, step = np.array(rows, dtype=np.int64), ROWS_EACH * torch.get_num_threads()
+        starts = np.array(rows, dtype=np.int64)
+        with _as_many_threads_as_torch() as threads:
+            reach, step = maxflow.deliverable_to_all(graph), ROWS_EACH * threads
             for layer, first in itertools.product(chosen, range(0, len(rows), step)):
                 some = starts[first : first + step]
                 found = maxflow.flows_from(graph, reach, layer + 1, some)
@@ -72,20 +72,20 @@ def flow(
 
 
 @contextlib.contextmanager
-def _as_many_threads_as_torch() -> Iterator[None]:
+def _as_many_threads_as_torch() -> Iterator[int]:
     """Both may share one OpenMP, where the solver's threads would be torch's from then on: whoever asked for
-    one would compute with all.
+    one would compute with all. Gives the number, which torch itself may report wrongly until it is set again.
     """
     from ctxmix_hf.aggregation import maxflow
 
     own, numba = torch.get_num_threads(), maxflow.COMPILER
     if numba is None:
-        yield
+        yield own
         return
     before = numba.get_num_threads()
     try:
         numba.set_num_threads(min(own, numba.config.NUMBA_NUM_THREADS))
-        yield
+        yield own
     finally:
         numba.set_num_threads(before)
         torch.set_num_threads(own)
