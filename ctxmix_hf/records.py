@@ -154,8 +154,7 @@ class LayerRecord:
     @property
     def head_vectors(self) -> Tensor:
         """F `[B, H, sources, D]`: every value behind the output projection."""
-        layer = self if self.whole is None else self.whole
-        made = _head_vectors(layer)
+        made = _head_vectors(self.whole or self)
         return made if self.whole is None else made[:, :, self.sources]
 
     def identity(self) -> Tensor:
@@ -278,8 +277,10 @@ def decompose(record: LayerRecord, stage: Stage) -> Parts:
     if stage == "attention":
         bias = torch.zeros(()) if block.projection_bias is None else block.projection_bias
         total = block.before_norm - block.residual
+        # not `record`: rows that their own workspace holds would outlive the walk
+        layer, sources = record.whole or record, record.sources
         parts = Parts(
-            lambda: record.head_vectors,
+            lambda: layer.head_vectors[:, :, sources],
             _diagonal(record),
             total,
             lambda: bias.to(total).expand_as(total),

@@ -28,7 +28,7 @@ from ctxmix_hf.instrumentation.linear import Books, LinearTap
 from ctxmix_hf.instrumentation.probe import without_caches
 from ctxmix_hf.instrumentation.replay import LayerCall, repeat_batch
 from ctxmix_hf.instrumentation.session import Instrumentation
-from ctxmix_hf.instrumentation.tap import Tap
+from ctxmix_hf.instrumentation.tap import Tap, weakly
 from ctxmix_hf.instrumentation.trace import AttentionProduct, Trace
 from ctxmix_hf.records import LayerRecord
 
@@ -274,7 +274,7 @@ class ModelReplay:
         """
         tap = Tap()
         leaves = AttentionLeaves(self.owner, self.names, tap)
-        tap.replace = leaves.replace
+        tap.replace = weakly(leaves.replace)
         with torch.inference_mode(False), torch.enable_grad():
             f = run_awake(
                 leaves, tap, lambda: score(self.module(*self.args, **without_caches(self.kwargs)))

@@ -32,7 +32,7 @@ from ctxmix_hf.instrumentation.layout import (
 )
 from ctxmix_hf.instrumentation.replay import CACHES, LayerCall, LayerReplay
 from ctxmix_hf.instrumentation.session import Instrumentation
-from ctxmix_hf.instrumentation.tap import Tap
+from ctxmix_hf.instrumentation.tap import Tap, weakly
 from ctxmix_hf.instrumentation.trace import AttentionProduct, Trace
 
 CONCLUSIVE = 3  # real tokens: one to disturb on the way in, one in the attention, one to watch
@@ -128,7 +128,7 @@ class Probe:
     tap: Tap = field(default_factory=Tap)
 
     def __post_init__(self) -> None:
-        self.tap.replace = self._replaced
+        self.tap.replace = weakly(self._replaced)
         self.generator = torch.Generator().manual_seed(0)
 
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> None:

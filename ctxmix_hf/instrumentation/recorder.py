@@ -29,7 +29,7 @@ from ctxmix_hf.instrumentation.projections import (
 )
 from ctxmix_hf.instrumentation.replay import LayerCall, LayerReplay
 from ctxmix_hf.instrumentation.session import Instrumentation, Proof
-from ctxmix_hf.instrumentation.tap import Tap
+from ctxmix_hf.instrumentation.tap import Tap, weakly
 from ctxmix_hf.instrumentation.trace import Trace
 from ctxmix_hf.records import LayerRecord
 
@@ -99,7 +99,7 @@ class Recorder:
         self.reads_value_bias = True
         self.reads_projections = True
         self.slim = False  # a call that keeps little: what the probe would need is dropped too
-        self.tap = Tap(self._on_attention)
+        self.tap = Tap(weakly(self._on_attention))
         self.tap.trace = Trace()  # the embeddings, until the first layer opens
         self.prelude: Trace | None = self.tap.trace
         self.frames: list[Frame] = []

@@ -8,8 +8,9 @@ leave no attention event, which the session reports as an error.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,9 +39,25 @@ from ctxmix_hf.instrumentation.trace import (
     Trace,
 )
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Edit = Callable[
     [AttentionProduct], Tensor
 ]  # an attention product -> the values (or the context) to use instead
+
+
+def weakly(method: Callable[Given, Result]) -> Callable[Given, Result]:
+    """A method of whoever holds the tap, without holding it in turn: in a cycle, the tensors of a call would stay
+    until Python next collects.
+    """
+    held = weakref.WeakMethod(method)
+
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        mine = held()
+        assert mine is not None, "its owner is alive while the tap is used"
+        return mine(*args, **kwargs)
+
+    return call
 
 
 class Tap(TorchFunctionMode):

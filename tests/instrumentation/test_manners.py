@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -21,6 +24,7 @@ from transformers import (
 )
 
 import ctxmix_hf as cm
+from ctxmix_hf.attribution import ATTRIBUTIONS
 from ctxmix_hf.errors import OptionError, RecordError
 from ctxmix_hf.instrumentation.awake import ACTIVE
 from ctxmix_hf.methods import METHODS
@@ -382,6 +386,55 @@ def test_save_pretrained_is_an_ordinary_checkpoint(tmp_path) -> None:
     assert half.dtype == torch.bfloat16 and isinstance(
         half, type(AutoModel.from_pretrained(tmp_path))
     )
+
+
+def _calls_that_leave_no_tensors(model, tokenizer, text: str) -> dict[str, Callable[[], object]]:
+    inputs = tokenizer([text, "Short."], return_tensors="pt", padding=True)
+    long = tokenizer(text * 60, return_tensors="pt")  # rows by blocks
+    document = zoo.build("modernbert")[0]
+    cm.instrument(document)
+    ids = torch.randint(5, 90, (1, long["input_ids"].shape[1]))
+    blocks = {"targets": ["mean_pool"], "output_context_mixing": ["alti", "globenc"]}
+    pooled = lambda out: out.last_hidden_state.mean(dim=(1, 2))
+    return {
+        **{name: partial(cm.explain, model, text, name, tokenizer=tokenizer) for name in METHODS},
+        **{
+            name: partial(cm.attribute, model, text, name, tokenizer=tokenizer)
+            for name in ATTRIBUTIONS
+        },
+        "decomposition": lambda: model(**inputs, output_decomposition=True).decomposition.check,
+        "graph": partial(model, **inputs, output_context_mixing=["alti"], create_graph=True),
+        "rows": partial(document, input_ids=ids, **blocks),
+        "ledger": partial(cm.ledger, document, {"input_ids": ids}, readout=pooled),
+        "checkpoint": partial(
+            cm.ledger, document, {"input_ids": ids}, readout=pooled, checkpoint=True
+        ),
+        "similarity": partial(
+            cm.similarity, model, text, "Old keys.", pooling="mean", tokenizer=tokenizer
+        ),
+    }
+
+
+def test_a_call_frees_its_tensors_at_once() -> None:
+    """Tensors in a cycle stay until Python next collects, which at 8,192 tokens was a gigabyte per call."""
+    model, tokenizer = cm.load_default()
+    left = {}
+    for name, call in _calls_that_leave_no_tensors(
+        model, tokenizer, "The keys [MASK] old."
+    ).items():
+        call()  # proofs and caches of a first call stay on purpose
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            call()
+            gc.collect()
+            left[name] = sum(isinstance(thing, torch.Tensor) for thing in gc.garbage)
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert {name: tensors for name, tensors in left.items() if tensors} == {}
 
 
 def test_no_graph_where_none_is_asked_for() -> None:
