@@ -73,22 +73,15 @@ class ValueZeroing(LayerMethod):
         return float(rows * tokens * width * inner)
 
     def layer_map(self, layer: LayerRecord, budget: Budget) -> Tensor:
-        return self._shares(self._raw(layer, budget, None), layer)
+        return self._made(layer, budget, None)
 
     def head_maps(self, layer: LayerRecord, budget: Budget) -> Tensor | None:
         if not self.per_head:
             return None
         heads = range(layer.attention.shape[1])
-        return torch.stack(
-            [self._shares(self._raw(layer, budget, head), layer) for head in heads], dim=1
-        )
+        return torch.stack([self._made(layer, budget, head) for head in heads], dim=1)
 
-    def _shares(self, raw: Tensor, layer: LayerRecord) -> Tensor:
-        if not self.row_shares:
-            return raw
-        return to_shares(raw, layer.mask if self.targets is None else None)
-
-    def _raw(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
+    def _made(self, layer: LayerRecord, budget: Budget, head: int | None) -> Tensor:
         chosen = None if self.targets is None else _places(self.targets, layer.mask.shape[1])
         few = None if chosen is None else len(chosen)
         zeroed = ZeroedValues.of(layer, few) if self.shortcut else None
@@ -103,6 +96,8 @@ class ValueZeroing(LayerMethod):
         seen = rows.amax(dim=1) > 0  # a source nobody attends to contributes exactly nothing
         real = layer.mask if chosen is None else layer.mask[:, chosen]
         raw = raw * (seen & real[:, :, None] & layer.mask[:, None, :])
+        if self.row_shares:
+            raw = to_shares(raw, layer.mask if chosen is None else None)
         if chosen is None:
             return raw
         made = raw.new_zeros(len(raw), layer.mask.shape[1], layer.mask.shape[1])
