@@ -265,7 +265,7 @@ def test_precomputed_maps_open_without_a_model(client: Any, server: Server, box:
         ((MODEL, "alti", "x" * 30_000), "30,000 characters"),
         ((MODEL, "alti", "a b c d e f g " * 40), "tokens; with this model"),
         ((MODEL, "alty", KEYS), "Did you mean 'alti'"),
-        ((MODEL, "hta", "The boys that the old teacher likes [MASK] here."), "would take about"),
+        ((MODEL, "hta", "The boys that the teacher likes [MASK] here. " * 12), "would take about"),
         (("nobody/nothing", "alti", KEYS), "could not be loaded"),
         (("ctxmix/nothing", "alti", KEYS), "bundled model"),
         (("/etc", "alti", KEYS), "could not be loaded"),

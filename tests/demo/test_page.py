@@ -311,7 +311,8 @@ def test_any_text_is_shown_as_text(typing: Any) -> None:
 
 
 def test_a_slow_method_is_refused_beforehand(visit: Any) -> None:
-    page = visit("?" + urlencode({"model": MODEL, "method": "hta", "text": NEW}), wait=False)
+    asked = {"model": MODEL, "method": "hta", "text": f"{NEW} " * 7}
+    page = visit("?" + urlencode(asked), wait=False)
     page.page.wait_for_selector("#message .ctxmix-error >> text=would take about")
 
 

@@ -89,9 +89,8 @@ def test_a_slow_pair_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     own = shelf.Shelf(1)
     own.get("ctxmix/agreement")
     monkeypatch.setattr(handlers, "SHELF", own)
-    said = handlers.slow_note(
-        "ctxmix/agreement", "hta", "The boys that the teacher likes [MASK] here."
-    )
+    long = "The boys that the teacher likes [MASK] here. " * 12  # too slow on a fast machine too
+    said = handlers.slow_note("ctxmix/agreement", "hta", long)
     assert said.startswith("Too slow for this text: about") and "tokens, cost:" in said
     assert handlers.slow_note("ctxmix/agreement", "attention", "The boys [MASK] here.") == ""
     assert "not loaded yet" in handlers.slow_note("bert-base-uncased", "alti", "The boys.")
@@ -135,4 +134,4 @@ def test_cost_grows_with_the_text_and_the_method() -> None:
     )
     assert estimate(held, "alti", 80) < estimate(held, "alti+flow", 80)
     assert estimate(held, "alti", 20) < 1
-    assert estimate(held, "hta", 20) > 20
+    assert 2 < estimate(held, "hta", 20) < 20 < estimate(held, "hta", 100)
