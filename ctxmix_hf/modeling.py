@@ -89,6 +89,7 @@ class RecordMaps:
     streams = False
     reads_value_bias = True
     reads_blocks = True
+    reads_attention_alone = False
 
     def add(self, layer: LayerRecord) -> None:
         raise RecordError("These maps need the whole record: no layer can be added by itself.")

@@ -246,7 +246,10 @@ class LayerMaps:
         self.heads: dict[str, list[Tensor]] = {key: [] for key in recipes}
         self.notes: dict[str, dict[str, list[Tensor]]] = {key: {} for key in recipes}
         self.reads_value_bias = any(recipe.method.reads_value_bias for recipe in recipes.values())
-        self.reads_blocks = reads_blocks(recipes)
+        self.reads_blocks, self.reads_attention_alone = (
+            reads_blocks(recipes),
+            reads_attention_alone(recipes),
+        )
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:
@@ -307,6 +310,14 @@ class LayerMaps:
 def reads_blocks(recipes: dict[str, Recipe]) -> bool:
     """Does any of them read more of a layer than its attention product?"""
     return any(recipe.method.about.needs == "block" for recipe in recipes.values())
+
+
+def reads_attention_alone(recipes: dict[str, Recipe]) -> bool:
+    """Do all of them read probabilities and values, and nothing around them?"""
+    return all(
+        recipe.method.about.needs == "attention" and not recipe.method.reads_value_bias
+        for recipe in recipes.values()
+    )
 
 
 def check_not_refused(record: ModelRecord, recipe: Recipe) -> None:
@@ -514,7 +525,10 @@ class LayerRows:
         self.recipes, self.budget, self.wanted = recipes, budget, wanted
         self.layers: list[LayerRecord | dict[str, Tensor] | None] = []
         self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
-        self.reads_blocks = reads_blocks(recipes)
+        self.reads_blocks, self.reads_attention_alone = (
+            reads_blocks(recipes),
+            reads_attention_alone(recipes),
+        )
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:

@@ -24,6 +24,7 @@ from ctxmix_hf.recipes import (
     Wanted,
     check_not_refused,
     outline_of,
+    reads_attention_alone,
     reads_blocks,
     whole_from_rows,
 )
@@ -139,7 +140,10 @@ class LayerTops:
         self.within: dict[str, list[Tops]] = {key: [] for key in recipes}
         self.rolled: dict[str, list[Tops]] = {key: [] for key in recipes}
         self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
-        self.reads_blocks = reads_blocks(recipes)
+        self.reads_blocks, self.reads_attention_alone = (
+            reads_blocks(recipes),
+            reads_attention_alone(recipes),
+        )
         self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
     def add(self, layer: LayerRecord) -> None:

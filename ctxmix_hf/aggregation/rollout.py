@@ -7,8 +7,6 @@ import warnings
 import torch
 from torch import Tensor
 
-from ctxmix_hf.algebra.rows import shifted_identity
-
 
 class OverflowScaledWarning(UserWarning):
     """The unnormalised product left the range of its dtype and was divided by one scalar per layer."""
@@ -21,10 +19,13 @@ def with_residual(
 
     `maps` may hold some rows and columns only: `offset` is then the column of the first row's own token.
     """
-    identity = shifted_identity(maps.shape[-2], maps.shape[-1], offset, maps)
-    if mask is not None:
-        identity = identity * mask.view(mask.shape[0], *(1,) * (maps.dim() - 3), mask.shape[1], 1)
-    return (1 - residual) * maps + residual * identity
+    mixed = (1 - residual) * maps
+    own = mixed.diagonal(offset, -2, -1)
+    if mask is None:
+        own += residual
+    else:
+        own += residual * mask.view(mask.shape[0], *(1,) * (maps.dim() - 3), mask.shape[1])
+    return mixed
 
 
 def rollout(maps: Tensor) -> Tensor:

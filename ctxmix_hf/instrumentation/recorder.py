@@ -28,7 +28,7 @@ from ctxmix_hf.instrumentation.projections import (
     find_value_map,
 )
 from ctxmix_hf.instrumentation.replay import LayerCall, LayerReplay
-from ctxmix_hf.instrumentation.session import Instrumentation, Proof
+from ctxmix_hf.instrumentation.session import FusedLayers, Instrumentation, Program, Proof
 from ctxmix_hf.instrumentation.tap import Tap, weakly
 from ctxmix_hf.instrumentation.trace import Trace
 from ctxmix_hf.records import LayerRecord
@@ -99,6 +99,7 @@ class Recorder:
         self.reads_value_bias = True
         self.reads_projections = True
         self.slim = False  # a call that keeps little: what the probe would need is dropped too
+        self.alone: FusedLayers | None = None  # nothing but these layers' attention is listened to
         self.tap = Tap(weakly(self._on_attention))
         self.tap.trace = Trace()  # the embeddings, until the first layer opens
         self.prelude: Trace | None = self.tap.trace
@@ -114,6 +115,36 @@ class Recorder:
         self.unproved = False
         self._between: list[nn.Module] = []  # leaf modules since the last layer
         self._above: Tensor | None = None  # the last layer's output
+
+    def hear_attention_alone(self) -> None:
+        """Where earlier calls have proved every layer and each one's attention is one torch function, it is enough to
+        hear that function: what else runs in the layers is not looked at.
+        """
+        known = self.owner.fused
+        if known is not None and known.program.runs():
+            self.alone, self.slim, self.tap.deaf = known, True, True
+            self.tap.trace = self.prelude = None
+
+    def check_all_heard(self) -> None:
+        """After a call that heard attention alone: were these the layers that are known?"""
+        if (
+            self.alone is not None
+            and tuple(layer.name for layer in self.layers) != self.alone.names
+        ):
+            raise NeedsEvidence
+
+    def _remember_fused(self) -> None:
+        """After a call that looked at everything: could the next one do with the attention alone?"""
+        owner = self.owner
+        proofs = tuple(
+            proof
+            for seen in self.evidence
+            if (proof := owner.proofs.get((seen.index, seen.signature))) is not None
+        )
+        fused = self.tap.fused == len(self.layers) == len(proofs)
+        if fused and not owner.spans and owner.root is not None:
+            names = tuple(layer.name for layer in self.layers)
+            owner.fused = FusedLayers(names, proofs, Program.of(owner.root))
 
     # ---- reports from the hooks -------------------------------------------------------------------------------
     def enter(
@@ -163,6 +194,8 @@ class Recorder:
             self.tap.trace = None
 
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> None:
+        if self.alone is not None:
+            return
         if not self.frames and self.layers:
             self._between.append(module)
         trace = self.tap.trace
@@ -206,8 +239,11 @@ class Recorder:
         batch = self._batch(product.payload.probabilities)
         attention = standard_attention(product.payload, batch)
         layout = HiddenLayout(batch, attention.tokens)
-        signature = hash((name, trace.signature(layer.start)))
-        proof = self.owner.proofs.get((index, signature))
+        if self.alone is None:
+            signature = hash((name, trace.signature(layer.start)))
+            proof = self.owner.proofs.get((index, signature))
+        else:
+            signature, proof = 0, self.alone.proof_of(index, name)
         built, why = None, ""
         if proof is None or self.gather is None or self.gather.reads_blocks:
             try:
@@ -383,6 +419,8 @@ class Recorder:
         `run` calls the model again with `inputs`.
         """
         if not self.unproved:
+            if self.alone is None and self.owner.fused is None:
+                self._remember_fused()
             return
         conclusive, failed = False, ""
         try:
@@ -424,6 +462,7 @@ class Recorder:
                 self.owner.proofs[record.index, seen.signature] = Proof(
                     seen.fed, seen.refused, seen.mixing, seen.before
                 )
+        self._remember_fused()
 
     def _check_finite(self, record: LayerRecord) -> None:
         if bool(record.output.sum().isfinite()):

@@ -57,6 +57,7 @@ class Maps(Protocol):
     streams: bool
     reads_value_bias: bool
     reads_blocks: bool  # its methods read more of a layer than its attention product
+    reads_attention_alone: bool  # and these nothing but the product
 
     @property
     def reads_projections(self) -> bool:
@@ -142,6 +143,8 @@ class RecordedCall:
         if maps.streams:
             recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
             recorder.slim = maps.defers and bool(self.owner.proofs)
+            if maps.reads_attention_alone and not keep_graph:
+                recorder.hear_attention_alone()
         if maps.defers:
             recorder.tap.defer_from = DEFER_FROM
         return recorder, maps
@@ -160,7 +163,9 @@ class RecordedCall:
         run = lambda: run_awake(recorder, recorder.tap, lambda: call(module, *args, **kwargs))
         try:
             output = run()
+            recorder.check_all_heard()
         except NeedsEvidence:
+            self.owner.fused = None
             recorder, making = self._begin(request, args, kwargs)
             recorder.slim = False
             output = run()

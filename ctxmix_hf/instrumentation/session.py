@@ -7,6 +7,7 @@ context variable wakes them: inert they cost a dictionary look-up, in other thre
 from __future__ import annotations
 
 import difflib
+import operator
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -53,6 +54,44 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Program:
+    """The modules a model is made of. Where one is added, exchanged or given another forward, it is another program."""
+
+    modules: tuple[tuple[nn.Module, tuple[nn.Module | None, ...], Any], ...]
+
+    @classmethod
+    def of(cls, root: nn.Module) -> Program:
+        modules = root.modules()
+        return cls(
+            tuple((m, tuple(m._modules.values()), m.__dict__.get("forward")) for m in modules)
+        )
+
+    def runs(self) -> bool:
+        """Is it what stands there now? Asked in every call, so nothing is made."""
+        return all(
+            len(module._modules) == len(children)
+            and all(map(operator.is_, module._modules.values(), children))
+            and module.__dict__.get("forward") is forward
+            for module, children, forward in self.modules
+        )
+
+
+@dataclass(frozen=True)
+class FusedLayers:
+    """Layers that recorded calls have proved, and whose attention is one torch function: to hear it, nothing else of
+    them need be looked at.
+    """
+
+    names: tuple[str, ...]  # in call order
+    proofs: tuple[Proof, ...]
+    program: Program  # that was proved
+
+    def proof_of(self, index: int, name: str) -> Proof | None:
+        """Of the layer that ran as this one; None where another ran in its place."""
+        return self.proofs[index] if self.names[index : index + 1] == (name,) else None
+
+
+@dataclass(frozen=True)
 class LayerStack:
     """The layers of a model as a recorded call found them: enough to follow another call without recording it."""
 
@@ -76,6 +115,7 @@ class Instrumentation:
     dtype: torch.dtype
     # (layer index, signature of the program that ran) -> what is known of it
     proofs: dict[tuple[int, int], Proof] = field(default_factory=dict)
+    fused: FusedLayers | None = None  # where every layer's attention is one torch function
     scalings: dict[tuple[int, int], float | None] = field(
         default_factory=dict
     )  # the attention's proved scaling

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ctxmix_hf.algebra.rows import BlockAttention
@@ -70,6 +71,8 @@ class Tap(TorchFunctionMode):
         self.replace: Edit | None = None
         self.on_attention = on_attention
         self.defer_from: int | None = None  # tokens from which probabilities are left for later
+        self.fused = 0  # attention products that were one torch function
+        self.deaf = False  # it hears those only: nothing else comes into the trace
 
     def __torch_function__(
         self,
@@ -79,7 +82,7 @@ class Tap(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs, trace = kwargs or {}, self.trace
-        if trace is None:
+        if trace is None or (self.deaf and func is not scaled_dot_product_attention):
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         first = args[0] if args else None
@@ -399,6 +402,7 @@ def _product(
 def _sdpa(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tap.trace is None:
         return func(*args, **kwargs)
+    tap.fused += 1
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     call = {**dict(zip(names, args, strict=False)), **kwargs}
     deferred = _deferred(tap, call)

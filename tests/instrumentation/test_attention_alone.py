@@ -1,0 +1,134 @@
+"""A call that asks for attention only, of a model that earlier calls have proved, hears nothing else of it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+
+import ctxmix_hf as cm
+from ctxmix_hf.instrumentation.session import ApproximateWarning, instrumentation_of
+from ctxmix_hf.instrumentation.trace import Trace
+
+IDS = torch.tensor([[2, 9, 11, 14, 3], [2, 8, 3, 0, 0]])
+MASK = (IDS > 0).long()
+
+
+@pytest.fixture()
+def model():
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=20,
+    )
+    return cm.instrument(BertModel(config).double().eval())
+
+
+@pytest.fixture()
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of operations that were written down."""
+    kinds: list[str] = []
+    own = Trace.add
+    monkeypatch.setattr(
+        Trace, "add", lambda self, kind, *rest: (kinds.append(kind), own(self, kind, *rest))[1]
+    )
+    return kinds
+
+
+def rollout(model, methods=("attention_rollout",), **options):
+    made = model(input_ids=IDS, attention_mask=MASK, output_context_mixing=list(methods), **options)
+    return made.context_mixing["attention_rollout"]
+
+
+def test_the_second_call_hears_the_attention_alone(model, heard) -> None:
+    whole = rollout(model, ["attention_rollout", "alti"])
+    assert "linear" in heard and "norm" in heard
+    heard.clear()
+    alone = rollout(model)
+    assert set(heard) == {"scores", "alias", "attention"} and heard.count("attention") == 3
+    assert torch.equal(alone.input, whole.input) and torch.equal(alone.layers, whole.layers)
+    assert alone.tokens == whole.tokens and alone.meta["approximate"] == whole.meta["approximate"]
+    heard.clear()
+    rollout(model, ["attention_rollout", "alti"])
+    assert "norm" in heard, "ALTI reads the norms, also after a call that did not"
+
+
+def test_a_copy_hears_it_too(model, heard) -> None:
+    first = rollout(model)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        heard.clear()
+        assert torch.equal(rollout(other).input, first.input)
+        assert "norm" not in heard
+        assert instrumentation_of(other).fused.program.runs()
+
+
+def test_attention_spelled_out_is_looked_at_again(model, heard) -> None:
+    fused = rollout(model)
+    model.set_attn_implementation("eager")
+    heard.clear()
+    spelled = rollout(model)
+    assert "norm" in heard
+    torch.testing.assert_close(spelled.input, fused.input)
+
+
+class Smeared(nn.Linear):
+    """Mixes neighbouring tokens behind the attention's back."""
+
+    def forward(self, x):
+        return nn.Linear.forward(self, x.cumsum(dim=1))
+
+
+def _exchange(model) -> None:
+    old = model.encoder.layer[1].output.dense
+    new = Smeared(old.in_features, old.out_features).double()
+    new.load_state_dict(old.state_dict())
+    model.encoder.layer[1].output.dense = new
+
+
+def _exchange_forward(model) -> None:
+    dense = model.encoder.layer[1].output.dense
+    dense.forward = Smeared.forward.__get__(dense, nn.Linear)
+
+
+def _add(model) -> None:
+    dense = model.encoder.layer[1].output
+    dense.LayerNorm = nn.Sequential(Smeared(16, 16).double(), dense.LayerNorm)
+
+
+@pytest.mark.parametrize("change", [_exchange, _add])
+def test_another_program_is_looked_at_again(model, change) -> None:
+    """What was proved of the model no longer holds: its maps are approximate now, and say so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ApproximateWarning)
+        assert not rollout(model).meta["approximate"]
+        assert not rollout(model).meta["approximate"]
+    change(model)
+    model.eval()
+    with pytest.warns(ApproximateWarning):
+        assert rollout(model).meta["approximate"]
+
+
+def test_another_forward_of_a_module_is_looked_at_again(model, heard) -> None:
+    rollout(model)
+    _exchange_forward(model)
+    heard.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ApproximateWarning)
+        rollout(model)
+    assert "norm" in heard
+
+
+def test_a_layer_left_out_is_looked_at_again(model, heard) -> None:
+    rollout(model)
+    model.encoder.layer = model.encoder.layer[:2].eval()
+    heard.clear()
+    assert rollout(model).depth == 2
+    assert "norm" in heard
