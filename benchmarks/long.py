@@ -39,20 +39,21 @@ TARGETS = {  # forward passes that were aimed at, at 512, 2,048 and 8,192 tokens
     "ledger_checkpoint": {512: 4.0, 2048: 4.0, 8192: 4.0},
     "value_zeroing_row": {512: 3.0, 2048: 4.0},
 }
-MEMORY = {  # gigabytes above the plain forward that were aimed at, at 8,192 tokens
+MEMORY = {  # gigabytes above the plain forward that were aimed at
     "small": {
-        "attention_rollout": 0.3,
-        "globenc": 0.5,
-        "alti": 0.5,
-        "ledger": 1.5,
-        "ledger_checkpoint": 0.5,
+        "attention_rollout": {8192: 0.3, 16384: 3.0},
+        "globenc": {8192: 0.5},
+        "alti": {8192: 0.5},
+        "ledger": {8192: 1.5, 16384: 3.0},
+        "ledger_checkpoint": {8192: 0.5},
+        "value_zeroing_row": {2048: 0.5},
     },
     "base": {
-        "attention_rollout": 1.7,
-        "globenc": 2.8,
-        "alti": 2.8,
-        "ledger": 8.0,
-        "ledger_checkpoint": 1.2,
+        "attention_rollout": {8192: 1.7},
+        "globenc": {8192: 2.8},
+        "alti": {8192: 2.8},
+        "ledger": {8192: 8.0},
+        "ledger_checkpoint": {8192: 1.2},
     },
 }
 
@@ -152,7 +153,7 @@ def main() -> None:
                 continue
             found = json.loads(done.stdout.strip().splitlines()[-1])
             found["target"] = TARGETS.get(method, {}).get(tokens)
-            found["target_gigabytes"] = MEMORY[given.shape].get(method) if tokens == 8192 else None
+            found["target_gigabytes"] = MEMORY[given.shape].get(method, {}).get(tokens)
             found["commit"] = commit
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
             results.setdefault(given.shape, {}).setdefault(str(tokens), {})[method] = found

@@ -137,6 +137,11 @@ def similarity() -> str:
     )
 
 
+def _aimed(value: float, unit: str, target: float | None) -> str:
+    """A figure, and behind it the one that was aimed at."""
+    return f"{value:.2f}{unit}" + (f" (of {target:g})" if target else "")
+
+
 def long() -> str:
     held = json.loads((ROOT / "benchmarks" / "results" / "long.json").read_text())
     lines = []
@@ -152,7 +157,8 @@ def long() -> str:
             cells = [
                 "-"
                 if one is None
-                else f"{one['ratio']:.1f}x (+{one['gigabytes_above_plain']:.2f} GB)"
+                else f"{_aimed(one['ratio'], 'x', one['target'])}, "
+                f"+{_aimed(one['gigabytes_above_plain'], ' GB', one['target_gigabytes'])}"
                 for one in found
             ]
             lines.append(f"| {name.replace('_', ' ')} | " + " | ".join(cells) + " |")
