@@ -39,7 +39,7 @@ from ctxmix_hf.recipes import Wanted, checked_top_k, map_names, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
-from ctxmix_hf.text.batch import TextBatch, vocabulary_id
+from ctxmix_hf.text.batch import TextBatch, pieces_of, vocabulary_id
 from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.segments import Segments, check_segments
 from ctxmix_hf.text.targets import Target
@@ -460,7 +460,7 @@ class _Classes:
             found = vocabulary_id(self.tokenizer, name)
             if found is not None:
                 return found
-            pieces = self.tokenizer.tokenize(name)
+            pieces = pieces_of(self.tokenizer, name)
             near = difflib.get_close_matches(
                 name,
                 [word for word in self.tokenizer.get_vocab() if word[:1] == name[:1]],

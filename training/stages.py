@@ -8,7 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, PreTrainedTokenizerBase
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    PreTrainedTokenizerBase,
+)
 
 from corpus import BoxData
 from examples import (
@@ -58,7 +63,9 @@ def box_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig
 
 def make_tokenizer(data: BoxData, text: TrainingText) -> PreTrainedTokenizerBase:
     """The vocabulary may know the held-out targets and foils as words; it never sees their sentences."""
-    return train_tokenizer(language_texts(text), (w for p in data.cues for w in (p.good_word, p.bad_word)))
+    return train_tokenizer(
+        language_texts(text), (w for p in data.cues for w in (p.good_word, p.bad_word))
+    )
 
 
 def language_model(bench: Bench, plan: Plan) -> BertForMaskedLM:
@@ -77,7 +84,9 @@ def masked_loss(model: BertForMaskedLM, bench: Bench, plan: Plan, size: int) -> 
     split = PluralSplitter(tokenizer)
 
     def loss_at(step: int) -> Tensor:
-        ids, mask = pad([split(sequences[i])[:LONGEST] for i in batches[step]], tokenizer.pad_token_id)
+        ids, mask = pad(
+            [split(sequences[i])[:LONGEST] for i in batches[step]], tokenizer.pad_token_id
+        )
         hidden, labels = hide(ids, mask, tokenizer, share=0.2)
         chosen = labels != IGNORED
         return F.cross_entropy(logits_at(model, hidden, mask, chosen), labels[chosen])
@@ -109,10 +118,14 @@ def agreement_loss(model: BertForMaskedLM, bench: Bench, plan: Plan) -> LossAt:
     """Cross entropy of the right word plus a logistic loss on right minus wrong number."""
     tokenizer = bench.tokenizer
     asked = [
-        q for q in (ask(tokenizer, pair) for pair in agreement_pairs(bench.text, plan.seed)) if q is not None
+        q
+        for q in (ask(tokenizer, pair) for pair in agreement_pairs(bench.text, plan.seed))
+        if q is not None
     ]
     encoded = encode(tokenizer, [q.text for q in asked])
-    questions = [(q, ids) for q, ids in zip(asked, encoded, strict=True) if tokenizer.mask_token_id in ids]
+    questions = [
+        (q, ids) for q, ids in zip(asked, encoded, strict=True) if tokenizer.mask_token_id in ids
+    ]
     batches = LengthBatches([len(ids) for _, ids in questions], 56, plan.seed + 1)
     split = PluralSplitter(tokenizer)
 
@@ -145,7 +158,9 @@ def sentiment_loss(
 ) -> LossAt:
     """Cross entropy with smoothed labels (or the teacher's); with blanked pieces no word decides alone."""
     tokenizer, phrases = bench.tokenizer, bench.data.sst_train
-    rows = [(s, float(y) if teacher is None else teacher[t]) for t, y in phrases for s in spellings(t)]
+    rows = [
+        (s, float(y) if teacher is None else teacher[t]) for t, y in phrases for s in spellings(t)
+    ]
     sequences = encode(tokenizer, [text for text, _ in rows])
     batches = LengthBatches([len(s) for s in sequences], 64, plan.seed)
     smoothing = 0.1 if teacher is None else 0.0
@@ -153,8 +168,12 @@ def sentiment_loss(
     def loss_at(step: int) -> Tensor:
         ids, mask = pad([sequences[i] for i in batches[step]], tokenizer.pad_token_id)
         blank = (torch.rand(ids.shape) < 0.1) & (ids >= len(tokenizer.all_special_ids))
-        logits = model(input_ids=ids.masked_fill(blank, tokenizer.mask_token_id), attention_mask=mask).logits
-        positive = torch.tensor([rows[i][1] for i in batches[step]]) * (1 - smoothing) + smoothing / 2
+        logits = model(
+            input_ids=ids.masked_fill(blank, tokenizer.mask_token_id), attention_mask=mask
+        ).logits
+        positive = (
+            torch.tensor([rows[i][1] for i in batches[step]]) * (1 - smoothing) + smoothing / 2
+        )
         return F.cross_entropy(logits, torch.stack([1 - positive, positive], dim=1))
 
     return loss_at

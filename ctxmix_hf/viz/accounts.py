@@ -103,7 +103,8 @@ def ledger_fragment(l: Ledger, example: int = 0) -> str:
     """All four pictures of one example."""
     one = l[example].words()
     return (
-        f"{STYLE}<div class='cmx-ledger'><p><b>{escape(headline(one))}</b></p><p>{escape(one.finding())}</p>{_sentence(one)}"  # noqa: E501
+        f"{STYLE}<div class='cmx-ledger'><p><b>{escape(headline(one))}</b></p>"
+        f"<p>{escape(one.finding())}</p>{_sentence(one)}"
         f"<h2>From the tokens and biases to the output</h2>{_waterfall(one)}"
         f"<h2>Where the contributions stand after each layer</h2>{_layers(one)}{_flow(one)}"
         f"<p style='opacity:.75'>{escape(balance(one))}</p></div>"

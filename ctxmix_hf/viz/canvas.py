@@ -82,7 +82,8 @@ def page(data: dict[str, Any], title: str) -> str:
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
         "content='width=device-width,initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px;max-width:1100px}}</style></head>"  # noqa: E501
+        f"<title>{escape(title)}</title>"
+        "<style>:root{color-scheme:light dark}body{margin:16px;max-width:1100px}</style></head>"
         f"<body>{fragment(data)}</body></html>"
     )
 
