@@ -358,9 +358,8 @@ def _one_record(base: Any, found: Any) -> ModelRecord:
     texts = [record for record in found.values() if record.input_ids is not None]
     if len(texts) != 1:
         raise UnsupportedMethodError(
-            f"{type(base).__name__} has several towers ({', '.join(found)}), and a score of both "
-            "is no score of one's tokens: use explain, "
-            "or one tower with a head of its own."
+            f"{type(base).__name__} has several towers ({', '.join(found)}), and its score "
+            "belongs to none of them alone: use explain, or one tower with a head of its own."
         )
     return texts[0]  # type: ignore[no-any-return]
 

@@ -164,7 +164,8 @@ def build(header: Any, held: Held, schema: str, max_bytes: int) -> Any:
         residual is None or (_is_number(residual) and 0 <= residual <= 1)
     ):
         raise InputError(
-            f"aggregation is {text['aggregation']!r:.40} and residual {residual!r:.40}, which do not exist."
+            f"aggregation must be one of {', '.join(AGGREGATIONS)} and residual null or from 0 to 1, got "
+            f"{text['aggregation']!r:.40} and {residual!r:.40}."
         )
     if made["layers"] is None and made["input"] is None:
         raise InputError("it has neither layers nor input.")
@@ -365,7 +366,7 @@ def _mask(value: Any) -> Tensor:
     ):
         raise InputError("mask is not a table.")
     if any(type(item) is not int or item not in (0, 1) for row in value for item in row):
-        raise InputError("mask holds something else than 0 and 1.")
+        raise InputError("mask must hold only 0 and 1.")
     return torch.tensor(value, dtype=torch.bool).reshape(len(value), len(value[0]) if value else 0)
 
 
