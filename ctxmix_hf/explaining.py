@@ -35,7 +35,7 @@ from ctxmix_hf.heads import NEXT_WORD, head_of, link_of
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import Pooling, pooling_weights, read_pooling
-from ctxmix_hf.recipes import Wanted, checked_top_k, map_names, resolve
+from ctxmix_hf.recipes import Specs, Wanted, checked_top_k, map_names, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
@@ -53,7 +53,7 @@ CALL_OPTIONS = ("max_memory", "cache")
 def explain(
     model: Any,
     text: Any,
-    method: Any = DEFAULT_METHOD,
+    method: Specs = DEFAULT_METHOD,
     *,
     target: Target = None,
     targets: Sequence[Target] | None = None,
@@ -253,7 +253,7 @@ def pooled(made: Any, pooling: Pooling | None, hidden: Tensor | None = None) -> 
 def attribute(
     model: Any,
     inputs: Any,
-    method: Any = "integrated_gradients",
+    method: str | AbstractAttribution = "integrated_gradients",
     class_index: Any = None,
     of: str | None = None,
     *,
@@ -536,7 +536,7 @@ def _warn_of_random(model: Any, *, head: bool) -> None:
         )
 
 
-def _make(method: Any, options: dict[str, Any]) -> AbstractAttribution:
+def _make(method: str | AbstractAttribution, options: dict[str, Any]) -> AbstractAttribution:
     if isinstance(method, AbstractAttribution):
         if options:
             raise OptionError(
