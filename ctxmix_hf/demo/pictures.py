@@ -106,7 +106,7 @@ def map_of(image: Any, model: str, method: str) -> tuple[Any, Any, str]:
 
     reader: Any = AutoImageProcessor
     try:
-        processor = reader.from_pretrained(held.model.config._name_or_path)
+        processor = reader.from_pretrained(held.files.where, **held.files.keywords)
     except (OSError, ValueError) as error:
         raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
     check_pixels(image)

@@ -288,6 +288,12 @@ def test_files_are_weighed_before_they_are_read(
     )
     with pytest.raises(UnsupportedModelError, match="1,000 million parameters"):
         shelf.load(name)
+    header = header.replace(b"[1000000, 1000]", b"[1]")
+    (tmp_path / "m" / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + b"12"
+    )
+    with pytest.raises(UnsupportedModelError, match="could not be loaded"):
+        shelf.load(name)
 
 
 def test_a_stored_map_that_is_too_large_is_refused_unread(
