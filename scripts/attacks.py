@@ -9,6 +9,7 @@ Exit code 1 if an attack got through. Everything happens on this machine, at 127
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import gc
 import io
@@ -36,7 +37,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import torch  # noqa: E402
 
 import ctxmix_hf as cm  # noqa: E402
-from benchmarks.serving import Page, Refused, commit, serve  # noqa: E402
+from benchmarks.serving import Page, Refused, commit, megabytes, serve  # noqa: E402
 from ctxmix_hf.demo import gate, settings, shelf  # noqa: E402
 from ctxmix_hf.demo.door import known_host  # noqa: E402
 from tests.demo import overruns  # noqa: E402
@@ -376,14 +377,39 @@ def visitors(tries: int) -> Iterator[Outcome]:
             except Refused:
                 pass
         yield Outcome("bodies of 9 MB", tries, through, "refused (413)")
-        bomb, through = _bomb(), 0
-        try:
-            page.ask("image_map", [bomb, "ctxmix/agreement", "alti"], "127.0.0.68")
-            through = 1
-        except Refused as error:
-            through = int("pixels" not in str(error) and "does not read pictures" not in str(error))
+        bomb, through, server = _bomb(), 0, page.counts()["server"]
+        url = "data:image/png;base64," + base64.b64encode(bomb).decode()
+        meta, asked = {"_type": "gradio.FileData"}, ["ctxmix/digits", "alti", None, ""]
+        ways: list[Callable[[], Any]] = [
+            lambda: page.ask("image_map", [url, "ctxmix/digits", "alti"], "127.0.0.68"),
+            lambda: page.ask("show_image", [page.upload(bomb), *asked], "127.0.0.68")[0],
+            lambda: page.ask("show_image", [{"url": url, "meta": meta}, *asked], "127.0.0.68")[0],
+        ]
+        most = megabytes(server, "VmHWM")
+        for way in ways:
+            through += _shown(way)
+        through += megabytes(server, "VmHWM") - most > 100
         yield Outcome(
-            "a picture of 400 million pixels in 400 kB", 1, through, "refused by its header"
+            "a picture of 400 million pixels in 400 kB: to the API, uploaded, in place of an upload",
+            len(ways),
+            through,
+            "refused by its header in a worker; the server's memory does not grow",
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            from PIL import Image
+
+            path = str(Path(folder) / "secret.png")
+            Image.new("RGB", (8, 8)).save(path)
+            forged: list[Any] = [{"path": path}, {"path": path, "meta": meta}, {"url": path}, path]
+            through = sum(
+                _shown(lambda given=given: page.ask("show_image", [given, *asked], "127.0.0.68")[0])
+                for given in forged
+            )
+        yield Outcome(
+            "paths of the server where an uploaded picture belongs",
+            len(forged),
+            through,
+            "refused: only what was uploaded is opened",
         )
         yield Outcome(
             "the server after all this", 1, int(_served(page) > 60), "an ordinary visitor is served"
@@ -397,14 +423,20 @@ def _served(page: Page) -> float:
     return time.perf_counter() - began
 
 
-def _bomb() -> str:
-    import base64
+def _shown(ask: Callable[[], Any]) -> bool:
+    """Whether a picture was answered with a map."""
+    try:
+        return "error" not in ask()
+    except Refused:
+        return False
 
+
+def _bomb() -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(file, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return file.getvalue()
 
 
 # ---- files that a fuzzer found, and forks
