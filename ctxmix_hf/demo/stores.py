@@ -31,7 +31,9 @@ def open_store(name: str) -> Any:
     if name != DEFAULT:
         check_id(name, "dataset")
     try:
-        return cm.MapStore.from_hub(name)
+        return cm.MapStore.from_hub(
+            name, max_bytes=None if name == DEFAULT else SETTINGS.store_megabytes * 1_000_000
+        )
     except (OSError, ValueError) as error:
         if isinstance(error, cm.CtxmixError):
             raise
@@ -66,10 +68,15 @@ def choices(
 
 
 def map_of(name: str, key: str, method: str) -> Any:
-    """One map, unless it is so large that its JSON would be more than the server sends."""
+    """One map, unless it is so large that its JSON would be more than the server sends: layers, heads
+    and the map from the input.
+    """
     store = open_store(name)
-    row = store.index.rows.get(str(key))
-    numbers = 0 if row is None else row.size**2 * max(store.index.depths, default=1)
+    row, entry = store.index.rows.get(str(key)), store.manifest.methods.get(method)
+    kept = [] if entry is None else list(entry.parts.values())
+    depths = zip(store.manifest.parts, store.index.depths, strict=True)
+    layers = sum(depth for part, depth in depths if part in kept)
+    numbers = 0 if row is None else row.size**2 * layers
     if numbers * 10 > SETTINGS.answer_megabytes * 1_000_000:
         raise RefusedError(
             f"The map of {key!r} has {numbers:,} numbers, too many for this page. Open it with "

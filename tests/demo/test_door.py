@@ -17,6 +17,7 @@ from urllib.parse import urlparse
 import pytest
 from PIL import Image
 
+import ctxmix_hf as cm
 from benchmarks.serving import Refused, megabytes, serve
 from ctxmix_hf.cli.parser import build_parser
 from ctxmix_hf.demo import door, settings, shelf, sizes, stores
@@ -313,6 +314,23 @@ def test_a_stored_map_that_is_too_large_is_refused_unread(
         RefusedError, match=r"numbers, too many for this page. Open it with ctxmix_hf.MapStore"
     ):
         stores.map_of(store, "girls", "alti")
+
+
+def test_the_heads_of_a_stored_map_count(
+    box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two maps of one size, of which one has the map of every head beside those of the layers."""
+    name, text = str(tmp_path / "heads"), "The boys [MASK] tired."
+    methods = ["alti", cm.method("attention", per_head=True)]
+    with cm.MapStore.create(name, model=box[0], tokenizer=box[1], methods=methods) as made:
+        made.add(["boys"], [text])
+    assert stores.map_of(name, "boys", "attention").heads is not None
+    answer = len(json.dumps(stores.map_of(name, "boys", "alti").to_dict())) / 1_000_000
+    limits = SimpleNamespace(answer_megabytes=answer, local_paths=True, any_model=True)
+    monkeypatch.setattr(stores, "SETTINGS", limits)
+    assert stores.map_of(name, "boys", "alti").size > 4
+    with pytest.raises(RefusedError, match="too many for this page"):
+        stores.map_of(name, "boys", "attention")
 
 
 def test_pictures_are_under_the_same_limits(client: Any, server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Models that a visitor of the page names on the Hub: what was weighed is what is loaded, and nothing else."""
+"""Models and stores that a visitor of the page names on the Hub: what was weighed is what is read, and nothing else."""
 
 from __future__ import annotations
 
@@ -146,3 +146,26 @@ def test_shards_under_other_names_are_not_fetched(
     )
     assert "could not be loaded" in said
     assert server.bytes_sent("large.safetensors") == 0
+
+
+def test_a_store_is_weighed_before_it_is_fetched(
+    server: LoopbackHub, repo_id: str, run_python: RunPython
+) -> None:
+    said = run_python(
+        SCRIPT
+        + """
+    from ctxmix_hf.demo import stores
+    from tests.hub.samples import filled
+    filled("made").push_to_hub(repo)
+    for most in (0, 200):
+        object.__setattr__(stores.SETTINGS, "store_megabytes", most)
+        try:
+            print(len(stores.open_store(repo).ids()))
+        except cm.CtxmixError as error:
+            print(error)
+    """,
+        {"REPO": repo_id},
+    )
+    first, second = said.splitlines()
+    assert "index and examples have" in first and "at most 0 bytes are read here" in first
+    assert int(second) == 6
