@@ -16,7 +16,7 @@ import numpy as np
 from ctxmix_hf.demo.limits import check_seconds, info_of
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import SHELF
-from ctxmix_hf.errors import InputError
+from ctxmix_hf.errors import InputError, first_line
 from ctxmix_hf.text.batch import read_images
 from ctxmix_hf.viz.names import people_name
 from ctxmix_hf.viz.signals import patch_grid
@@ -122,7 +122,7 @@ def map_of(image: Any, model: str, method: str) -> tuple[Any, Any, str]:
     try:
         processor = reader.from_pretrained(held.files.where, **held.files.keywords)
     except (OSError, ValueError) as error:
-        raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{model} has no image processor: {first_line(error)}") from error
     check_pixels(image)
     inputs = read_images(held.model, image, processor)
     inputs["pixel_values"] = inputs["pixel_values"].to(held.model.device)

@@ -17,7 +17,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.bundled import BUNDLED, DIGITS
 from ctxmix_hf.demo import sizes, zero
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
+from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError, first_line
 from ctxmix_hf.heads import auto_class, head_of
 from ctxmix_hf.text.inputs import longest_input
 
@@ -145,8 +145,9 @@ def load(name: str) -> Held:
     except cm.CtxmixError:
         raise
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0][:300]
-        raise UnsupportedModelError(f"The model {name!r} could not be loaded: {reason}") from error
+        raise UnsupportedModelError(
+            f"The model {name!r} could not be loaded: {first_line(error):.300}"
+        ) from error
 
 
 def _load_other(name: str, files: sizes.Weighed) -> Any:

@@ -11,7 +11,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.demo import library
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import check_id
-from ctxmix_hf.errors import InputError, RefusedError, StoreError
+from ctxmix_hf.errors import InputError, RefusedError, StoreError, first_line
 from ctxmix_hf.viz.names import people_name
 
 DEFAULT = os.environ.get("CTXMIX_DEMO_STORE", "") or library.NAME
@@ -37,9 +37,7 @@ def open_store(name: str) -> Any:
     except (OSError, ValueError) as error:
         if isinstance(error, cm.CtxmixError):
             raise
-        raise StoreError(
-            f"{name!r} could not be opened: {str(error).splitlines()[0][:200]}"
-        ) from error
+        raise StoreError(f"{name!r} could not be opened: {first_line(error):.200}") from error
 
 
 def search(name: str, split: str = "all", words: str = "") -> list[tuple[str, str]]:
