@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -71,6 +72,50 @@ def test_the_table_of_attacks_says_which_commit_made_it() -> None:
     ]
     assert "\nCommit " in text and len(rows) > 10
     assert all(row[2].strip() == "0" for row in rows), "an attack got through"
+
+
+def _tested() -> dict[str, tuple[list[str], str]]:
+    """What `scripts/attacks.py` runs, read and not imported: it changes the environment."""
+    tree = ast.parse((ROOT / "scripts" / "attacks.py").read_text(encoding="utf-8"))
+    (found,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TESTED"
+    )
+    return ast.literal_eval(found)
+
+
+@pytest.mark.parametrize("attack", sorted(_tested()))
+def test_every_test_that_the_table_counts_exists(attack: str) -> None:
+    """Files by their path, and each word of `-k` in the name of a test or of one of its cases."""
+    words, _ = _tested()[attack]
+    files = [ROOT / "tests" / word for word in words if word.endswith(".py")]
+    assert files and all(path.is_file() for path in files), files
+    said = {
+        str(getattr(node, "name", getattr(node, "value", "")))
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.Constant)
+    }
+    for word in words[words.index("-k") + 1].split() if "-k" in words else ():
+        assert word in ("or", "and", "not") or any(word in name for name in said), word
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["test_hardening.py", "-k", "no_such_test"], ["viz/test_gone.py"]],
+    ids=["name", "file"],
+)
+def test_tests_that_are_gone_are_an_attack_that_got_through(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS"):  # put back afterwards
+        monkeypatch.setenv(name, "1")
+    from scripts import attacks
+
+    monkeypatch.setattr(attacks, "TESTED", {"gone": (words, "nothing")})
+    (row,) = attacks.tested(2)
+    assert (row.tries, row.through) == (0, 1)
 
 
 LOADER = """
