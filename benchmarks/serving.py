@@ -27,7 +27,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     made = gate.GATE
     pids = [w.process.pid for w in made.workers if w.process]
-    told = {{"computed": made.computed, "dropped": made.dropped, "waiting": len(made.waiting), "running": len(made.running)}}
+    told = {{"computed": made.computed, "stopped": made.stopped, "dropped": made.dropped, "waiting": len(made.waiting), "running": len(made.running)}}
     print(json.dumps({{**told, "server": os.getpid(), "workers": pids, "ready": sum(w.ready for w in made.workers)}}), flush=True)
 """  # noqa: E501
 
