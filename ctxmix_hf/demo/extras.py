@@ -55,7 +55,8 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
             )
             image = gr.Image(
                 pictures.example(FIRST),
-                type="pil",
+                type="filepath",
+                image_mode=None,
                 label="Picture",
                 height=200,
                 sources=["upload", "clipboard"],
@@ -71,6 +72,7 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
     stamped: dict[str, Any] = {
         **private,
         "concurrency_id": "model",
+        "preprocess": False,  # or the server itself would decode the picture
         "js": parts.stamped("image", 4),
     }
     picture.input(pictures.example, picture, image, **private).then(
@@ -86,6 +88,7 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
         widget,
         js=parts.opening("image", "image"),
         concurrency_id="model",
+        preprocess=False,
         **private,
     )
     return {

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.counting import layer_number
-from ctxmix_hf.errors import CtxmixError, InputError
+from ctxmix_hf.errors import CtxmixError, InputError, first_line
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.maps import AGGREGATIONS, ContextMixingMap
@@ -88,7 +88,7 @@ def in_one_sentence(what: str) -> Iterator[None]:
     except RecursionError:
         raise InputError(f"{what} cannot be read: it is nested too deeply.") from None
     except Exception as error:  # a foreign file: there is no list of what its parsers may raise
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        reason = f"{type(error).__name__}: {first_line(error, 'no reason given')}"
         raise InputError(
             f"{what} is damaged, or is not a JSON, npz or safetensors file of a result ({reason:.140})."
         ) from error

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ctxmix_hf.demo import examples, extras, handlers, page, parts, shelf
+from ctxmix_hf.demo import examples, extras, handlers, page, parts, pictures, shelf, stores
 from ctxmix_hf.demo.limits import estimate
-from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
+from ctxmix_hf.errors import InputError, StoreError, UnknownNameError, UnsupportedModelError
 
 
 @pytest.fixture
@@ -108,6 +108,23 @@ def test_old_files_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         path.name for path in tmp_path.glob(f"{extras.FOLDERS}*") if not path.is_symlink()
     ] == []
     assert (tmp_path / "elsewhere").exists()
+
+
+def test_an_error_that_says_nothing_is_a_sentence_too(
+    monkeypatch: pytest.MonkeyPatch, vision: str
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(stores.cm.MapStore, "from_hub", fail)
+    with pytest.raises(StoreError, match="'me/maps' could not be opened: OSError"):
+        stores.open_store("me/maps")
+    monkeypatch.setattr("transformers.AutoImageProcessor.from_pretrained", fail)
+    with pytest.raises(InputError, match="has no image processor: OSError"):
+        pictures.map_of(pictures.example("shapes"), vision, "alti")
+    monkeypatch.setattr(shelf.AutoConfig, "from_pretrained", fail)
+    with pytest.raises(UnsupportedModelError, match="could not be loaded: OSError"):
+        shelf.load(vision)
 
 
 def test_names_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
