@@ -189,7 +189,8 @@ def test_comparison_agreement_and_similarity(client: Any, box: Any) -> None:
     assert all(
         table["correlation"][k][k] == pytest.approx(1.0) for k in range(len(table["methods"]))
     )
-    assert "hta" in table["left_out"]
+    long = client.predict(MODEL, f"{KEYS} " * 8, 6, api_name="/agreement")
+    assert "hta" in long["left_out"] and "hta" not in long["methods"]
     alike = client.predict(MODEL, KEYS, other, api_name="/similarity")
     exact = cm.similarity(box[0], KEYS, other, tokenizer=box[1])
     assert alike["cosine"] == pytest.approx(exact.cosine, abs=1e-4)

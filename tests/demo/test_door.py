@@ -29,7 +29,10 @@ from tests.demo.conftest import KEYS, Server
 
 
 def through(
-    app: Any, *bodies: bytes, headers: dict[str, str] | None = None
+    app: Any,
+    *bodies: bytes,
+    headers: dict[str, str] | None = None,
+    path: str = "/gradio_api/upload",
 ) -> tuple[int, bytes, dict[str, str]]:
     """One request through the door."""
     sent: list[Any] = []
@@ -49,7 +52,7 @@ def through(
     scope = {
         "type": "http",
         "method": "POST",
-        "path": "/gradio_api/upload",
+        "path": path,
         "query_string": b"",
         "client": ("9.9.9.9", 1),
         "headers": [(k.encode(), v.encode()) for k, v in given.items()],
@@ -402,3 +405,32 @@ def test_the_page_still_answers_to_its_own_name_only(server: Server) -> None:
         answer = connection.getresponse()
         assert answer.status == status and answer.headers["x-content-type-options"] == "nosniff"
         connection.close()
+
+
+@pytest.mark.parametrize("place", ["http://x.example/big", "HTTPS://x.example/big", " ftp://x/a"])
+@pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/call/map", "/run/map"])
+def test_no_file_is_fetched_from_an_address(place: str, path: str) -> None:
+    """gradio would download it, of any size, before a function of ours is called."""
+    asked: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message, body = await receive(), b""
+        while message["type"] == "http.request":
+            body += message["body"]
+            if not message["more_body"]:
+                break
+            message = await receive()
+        asked.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    own = {"path": "tmp/a.png", "url": "http://127.0.0.1:7860/file=a.png"}  # as the page sends it
+    good = json.dumps({"data": ["a text about http://x.example", own]}).encode()
+    bad = json.dumps({"data": [{"a": [{"path": place, "meta": {"_type": "gradio.FileData"}}]}]})
+    escaped = bad.replace("path", "p\\u0061th")
+    for body in (bad, escaped):
+        half = len(body) // 2
+        status, said, _ = through(Door(app), body[:half].encode(), body[half:].encode(), path=path)
+        assert status == 400 and b"Upload the file itself" in said and not asked
+    assert through(Door(app), good[:9], good[9:], path=path)[0] == 200 and asked == [good]
+    assert through(Door(app), b"[" * 10_000, path=path)[0] == 200  # not JSON: gradio's to refuse
