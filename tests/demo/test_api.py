@@ -267,9 +267,9 @@ def test_precomputed_maps_open_without_a_model(client: Any, server: Server, box:
         ((MODEL, "alti", "a b c d e f g " * 40), "tokens; with this model"),
         ((MODEL, "alty", KEYS), "Did you mean 'alti'"),
         ((MODEL, "hta", "The boys that the teacher likes [MASK] here. " * 12), "would take about"),
-        (("nobody/nothing", "alti", KEYS), "could not be loaded"),
+        (("nobody/nothing", "alti", KEYS), "nobody/nothing is not on this server"),
         (("ctxmix/nothing", "alti", KEYS), "bundled model"),
-        (("/etc", "alti", KEYS), "could not be loaded"),
+        (("/etc", "alti", KEYS), "has no config.json"),
         (("", "alti", KEYS), "Choose a model"),
     ],
 )
