@@ -64,11 +64,14 @@ def account(model) -> str:
 
 
 def first_map(model) -> None:
-    """The opening sentence under ALTI and attention rollout, each as `m.plot` draws it."""
-    made = []
-    for m in cm.explain(model, OPENING, ["alti", "attention_rollout"]).values():
-        words = m.words()
+    """The opening sentence under ALTI and attention rollout, each as `m.plot` draws it, on one scale."""
+    both = [m.words() for m in cm.explain(model, OPENING, ["alti", "attention_rollout"]).values()]
+    of_others = [m.input[0, -1] * ~torch.eye(m.size, dtype=torch.bool) for m in both]
+    top, made = max(float(values.max()) for values in of_others), []
+    for words in both:
         figure = words.plot(marked=[words.tokens[0].shown().index("[MASK]")], diagonal=False)
+        for drawn in (*figure.axes[0].images, *figure.axes[0].collections):
+            drawn.set_clim(0, top)
         figure.savefig(IMAGES / "half.png", dpi=110)
         made.append(Image.open(IMAGES / "half.png").convert("RGB"))
     high = max(half.height for half in made)
