@@ -58,7 +58,7 @@ class _AutoContextMixing:
         """
         path = model_path(name_or_path)
         if path is not name_or_path and not {"dtype", "torch_dtype"} & set(kwargs):
-            kwargs[DTYPE] = torch.float32  # box weights are stored in half precision
+            kwargs[DTYPE] = torch.float32  # bundled weights are stored in half precision
         wants_info = kwargs.pop("output_loading_info", False)
         try:
             model, info = cls.mirrors.from_pretrained(

@@ -45,7 +45,7 @@ class Bench:
     log: Log
 
 
-def box_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig:
+def bundled_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig:
     """The architecture of both bundled models."""
     return BertConfig(
         vocab_size=len(tokenizer),
@@ -71,7 +71,7 @@ def make_tokenizer(data: BoxData, text: TrainingText) -> PreTrainedTokenizerBase
 def language_model(bench: Bench, plan: Plan) -> BertForMaskedLM:
     """Masked-LM pre-training on the training half of BLiMP and the sentences of SST-2."""
     torch.manual_seed(plan.seed)
-    model = BertForMaskedLM(box_config(bench.tokenizer, dropout=0.0))
+    model = BertForMaskedLM(bundled_config(bench.tokenizer, dropout=0.0))
     train(model, plan, lambda: masked_loss(model, bench, plan, size=72), bench.work, bench.log)
     return model
 
@@ -101,7 +101,7 @@ def logits_at(model: BertForMaskedLM, ids: Tensor, mask: Tensor, where: Tensor) 
 
 def agreement_model(start: BertForMaskedLM, bench: Bench, plan: Plan) -> BertForMaskedLM:
     """The language model, tuned so that the masked number word follows its cue; it stays a masked LM."""
-    model = BertForMaskedLM(box_config(bench.tokenizer, dropout=0.0))
+    model = BertForMaskedLM(bundled_config(bench.tokenizer, dropout=0.0))
     model.load_state_dict(start.state_dict())
     train(model, plan, lambda: mixed_loss(model, bench, plan), bench.work, bench.log)
     return model
@@ -144,7 +144,7 @@ def sentiment_model(
     start: BertForMaskedLM, bench: Bench, plan: Plan, teacher: dict[str, float] | None = None
 ) -> BertForSequenceClassification:
     """The language model's encoder with a two-class head, on all SST-2 phrases."""
-    config = box_config(bench.tokenizer, dropout=0.1)
+    config = bundled_config(bench.tokenizer, dropout=0.1)
     config.id2label, config.label2id = LABELS, {name: index for index, name in LABELS.items()}
     torch.manual_seed(plan.seed)
     model = BertForSequenceClassification(config)
