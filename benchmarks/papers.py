@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from testbed import base_folder, load_head
 
 RESULTS = Path(__file__).parent / "results" / "papers.json"
+TUNING = RESULTS.with_name("tuning.json")  # how good the models are that a run tunes itself
 SST2, AGREEMENT, BASE = "minilm-sst2", "minilm-agreement-mlm", "minilm"
 HEAD_ONLY, PROMPTED = "minilm-head-tuned", "minilm-prompt-tuned"
 
@@ -118,6 +119,10 @@ def opened(name: str, work: Path, blimp: Path) -> Any:
             made = tune(start, work / f"tuning-{name}", str(blimp), **how)
         print(made, flush=True)
         shutil.copytree(made.folder, place)
+        told = {key: value for key, value in json.loads(made.to_json()).items() if key != "folder"}
+        told["model"] = BASE if name == HEAD_ONLY else HEAD_ONLY
+        held = json.loads(TUNING.read_text(encoding="utf-8")) if TUNING.is_file() else {}
+        TUNING.write_text(json.dumps({**held, name: {**told, **how}}, indent=1) + "\n")
     return str(place)
 
 

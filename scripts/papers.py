@@ -38,6 +38,20 @@ REASONS = {
     },
 }
 WHY = {(paper, item): why for paper, some in REASONS.items() for item, why in some.items()}
+# what is known of a model and a corpus, said wherever the model is asked about it
+OF_MODEL = {
+    (
+        "ctxmix/agreement",
+        "linzen",
+    ): "Ordinary English is outside this model's small world: of all 6,046 of these "
+    "sentences whose forms are single pieces it knows the verb in 0.573 (its README): explanations of the others "
+    "are explanations of a wrong guess.",
+    (
+        "minilm-agreement-mlm",
+        "linzen",
+    ): "The model was tuned on 4,000 of the 7,489 sentences of this file; which ones "
+    "is not recorded.",
+}
 LATER = "not run for want of time; `python benchmarks/papers.py --only {}` makes it."
 MNLI = "MNLI is not at hand; `ctxmix papers --data mnli=nyu-mll/multi_nli` makes it."
 PUBLIC = "the model is not at hand; `ctxmix papers` makes it with its Hub id."
@@ -82,7 +96,22 @@ ELSEWHERE = {
 }
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
+TUNING = ROOT / "benchmarks" / "results" / "tuning.json"
 PAGE = ROOT / "docs" / "papers.md"
+
+
+def tuned() -> dict[tuple[str, str], str]:
+    """Of the models that the run tuned itself: from what, on how many sentences, and how good they are on others."""
+    said = {}
+    for name, made in json.loads(TUNING.read_text(encoding="utf-8")).items():
+        first, last = made["accuracy"][0], made["accuracy"][-1]
+        part = "its new head alone was" if made.get("only_head") else "all of it was"
+        said[name, "blimp"] = (
+            f"The model is `{made['model']}`; {part} tuned by `tune` on {made['learned']:,} sentences of BLiMP. On the "
+            f"{made['held_out']:,} held-out ones it prefers the right word in {last['mean']:.3f} [{last['low']:.3f}, "
+            f"{last['high']:.3f}], before in {first['mean']:.3f}."
+        )
+    return said
 
 
 def text() -> str:
@@ -90,7 +119,7 @@ def text() -> str:
     held = json.loads(RESULTS.read_text(encoding="utf-8"))
     made = {(e["paper"], e["item"]) for e in held}
     absent = {", ".join(item): why for item, why in ABSENT.items() if item not in made}
-    return written(held, absent | ELSEWHERE, WHY)
+    return written(held, absent | ELSEWHERE, WHY, OF_MODEL | tuned())
 
 
 if __name__ == "__main__":
