@@ -73,7 +73,7 @@ PARTS = (
     Part("minilm layers", ["abnar"], ["Table 3"], 100, SST2),
     Part("agreement pronouns", ["abnar"], ["Figure 4"], None),
     Part("minilm identified", ["brunner"], ["Figure 2a"], 408, encoder=AGREEMENT, fitting=TEN),
-    Part("minilm before", ["value_zeroing"], UNTUNED, 60, before=HEAD_ONLY),
+    Part("minilm before", ["value_zeroing"], UNTUNED, 300, before=HEAD_ONLY),
     Part("minilm after", ["value_zeroing"], CUES, 300, masked_lm=PROMPTED),
     Part("agreement gap", ["brunner"], ["Figure 7 (mrpc)", "Section B.2"], 100),
     Part("agreement across", ["brunner"], ["Figure 8", "Figure 9", "Figure 10"], 100),
