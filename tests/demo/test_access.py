@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.demo.conftest import KEYS
+from tests.demo.conftest import ARTIFACTS, KEYS
 from tests.node import modules
 
 pytestmark = pytest.mark.browser
@@ -84,6 +84,40 @@ def test_the_tour_teaches_and_can_be_left(visit: Any) -> None:
     page.page.click("#tour-button")
     page.page.get_by_role("button", name="Skip").click()
     assert page.page.locator(".ctxmix-toured").count() == 0
+
+
+@pytest.mark.parametrize(("width", "height", "theme"), [(1440, 900, "light"), (390, 844, "dark")])
+def test_the_tour_never_hides_what_it_explains(
+    visit: Any, width: int, height: int, theme: str
+) -> None:
+    """Box and mark are in the window and apart, and what is said is true of this theme."""
+    page = visit("?" + urlencode({"__theme": theme}), width=width, scheme=theme)
+    page.page.set_viewport_size({"width": width, "height": height})
+    page.page.click("#tour-button")
+    places = (
+        "['#tour', '.ctxmix-toured'].map((at) => { const r = document.querySelector(at)"
+        ".getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; })"
+    )
+    said = []
+    for step in range(4):
+        page.page.wait_for_selector(f"#tour >> text={step + 1} of 4")
+        page.page.screenshot(path=ARTIFACTS / f"tour-{width}-{step + 1}.png")
+        box, mark = page.page.evaluate(places)
+        for left, top, right, bottom in (box, mark):
+            assert (left >= 0, top >= 0, right <= width, bottom <= height) == (True,) * 4, step
+        apart = box[0] >= mark[2] or box[2] <= mark[0] or box[1] >= mark[3] or box[3] <= mark[1]
+        assert apart, (step, box, mark)
+        said.append(page.page.text_content("#tour"))
+        if step == 0:  # the row of the target, over the canvas
+            row = page.js("w.geometry.y + w.rows()[0] * w.geometry.ch")
+            top = page.page.evaluate(
+                "document.querySelector('#map-main canvas').getBoundingClientRect().top"
+            )
+            assert mark[1] == pytest.approx(top + row, abs=2) and "[MASK]" in said[0]
+        page.page.keyboard.press("ArrowRight")
+    word = "darker" if theme == "light" else "lighter"
+    assert f"The {word} the cell, the more" in said[1] and "here books" in said[1]
+    assert page.page.locator(".ctxmix-spot").count() == 0
 
 
 def test_nothing_turns_for_who_asked_for_no_motion(browser: Any, server: Any) -> None:
