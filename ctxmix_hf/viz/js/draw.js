@@ -1,6 +1,6 @@
 /* The five views, drawn on any pen. `w` is the widget: its labels, matrix, chosen rows and state. */
 import { percent } from "./finding.js";
-import { column, FOOT, pitch, thinned } from "./layout.js";
+import { column, FOOT, pitch, thinned, toName, wrapped } from "./layout.js";
 import { number } from "./numbers.js";
 import { strongest } from "./paths.js";
 
@@ -26,7 +26,9 @@ export function draw(w, pen, g) {
     );
   } else views[g.view](w, pen, g, ink);
   if (g.view === "paths") {
-    pen.text(pathNote(w), 4, g.seenHeight - 20, { size: 11, color: ink.dim });
+    wrapped(pathNote(w), g.seenWidth - 8, 11).forEach((line, k) =>
+      pen.text(line, 4, g.seenHeight - FOOT + 10 + 13 * k, { size: 11, color: ink.dim }),
+    );
   } else legend(w, pen, g, ink);
 }
 
@@ -62,10 +64,13 @@ function outline(pen, g, ink, i, j) {
   if (g.cw >= 6) pen.frame(x, g.y + i * g.ch + 2, g.cw - 4, g.ch - 4, ink.own, 1);
 }
 
+/** What the chosen rows took from others: the largest are named where there is no room for all. */
+const named = (w) => (w.row || []).map((v, j) => (w.rows().includes(j) ? 0 : v));
+
 function columns(w, pen, g, ink, marked) {
   const labels = shortened(w);
   const hot = w.hover ? w.hover.col : undefined;
-  const kept = [hot, ...marked].filter((j) => j !== undefined);
+  const kept = [hot, ...toName(w.rows(), named(w), 3)].filter((j) => j !== undefined);
   for (const j of thinned(labels.length, g.cw, pitch(g.slope, g.size), kept)) {
     const lit = j === hot;
     pen.text(labels[j], g.x + (column(g, j) + 0.5) * g.cw, g.y - 6, {
@@ -193,9 +198,10 @@ function drawPaths(w, pen, g, ink) {
     }
   }
   const labels = shortened(w);
-  const reached = labels.map((_, j) => j).filter((j) => lit.has(`0.${j}`));
-  for (const j of thinned(labels.length, g.cw, pitch(g.slope, 11), reached)) {
-    const on = reached.includes(j);
+  const given = new Float64Array(labels.length);
+  for (const e of edges) if (e.l === 0) given[e.j] += e.v;
+  for (const j of thinned(labels.length, g.cw, pitch(g.slope, 11), toName(chosen, given))) {
+    const on = given[j] > 0;
     const color = chosen.includes(j) ? ink.mark : on ? ink.text : ink.dim;
     pen.text(labels[j], x(j), y(0) + 12, {
       size: 11,

@@ -24,6 +24,25 @@ export function thinned(count, step, need, kept = []) {
   return shown.sort((a, b) => a - b);
 }
 
+/** Whose labels come first: the targets, then the `most` sources of largest value. */
+export function toName(chosen, value, most = Infinity) {
+  const size = (j) => Math.abs(value[j]);
+  const others = Array.from(value.keys()).filter((j) => size(j) > 0 && !chosen.includes(j));
+  return [...chosen, ...others.sort((a, b) => size(b) - size(a)).slice(0, most)];
+}
+
+/** A sentence in lines that fit a width, letters of this size taken as wide ones. */
+export function wrapped(text, room, size) {
+  const most = Math.floor(room / (0.55 * size));
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const at = lines.length - 1;
+    if (lines[at] && `${lines[at]} ${word}`.length > most) lines.push(word);
+    else lines[at] = lines[at] ? `${lines[at]} ${word}` : word;
+  }
+  return lines;
+}
+
 /** How far apart slanted labels must stand along their axis, so that lines of this size never touch. */
 export const pitch = (slope, size) => (1.1 * size) / Math.sin(slope);
 
