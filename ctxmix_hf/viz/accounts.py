@@ -111,12 +111,12 @@ def ledger_fragment(l: Ledger, example: int = 0) -> str:
     )
 
 
-def ledger_page(l: Ledger, example: int = 0) -> str:
+def ledger_page(l: Ledger, example: int = 0, title: str = "") -> str:
     """One file that opens by double click."""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
         "content='width=device-width,initial-scale=1'>"
-        f"<title>{escape('ctxmix: ' + headline(l[example]))}</title>"
+        f"<title>{escape(title or 'ctxmix: ' + headline(l[example]))}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px}</style></head>"
         f"<body>{ledger_fragment(l, example)}</body></html>"
     )

@@ -89,15 +89,15 @@ def _page(title: str, body: str) -> str:
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width,initial-scale=1'>"
-        f"<title>{escape('ctxmix: ' + title)}</title>"
+        f"<title>{escape(title)}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px}</style></head>"
         f"<body>{body}</body></html>"
     )
 
 
-def similarity_page(s: Similarity) -> str:
+def similarity_page(s: Similarity, title: str = "") -> str:
     """One file that opens by double click."""
-    return _page(headline(s), similarity_fragment(s))
+    return _page(title or "ctxmix: " + headline(s), similarity_fragment(s))
 
 
 def _places(labels: list[str], width: float) -> list[float]:
@@ -264,9 +264,9 @@ def _query(accounts: list[Similarity], name: str) -> tuple[str, str]:
     return " ".join(words), f"<style>{''.join(rules)}</style>"
 
 
-def ranking_page(r: Ranking, top: int = 10) -> str:
+def ranking_page(r: Ranking, top: int = 10, title: str = "") -> str:
     """One file that opens by double click."""
-    return _page(r.query, ranking_fragment(r, top))
+    return _page(title or "ctxmix: " + r.query, ranking_fragment(r, top))
 
 
 # ---- figure

@@ -87,16 +87,11 @@ space.link = () => {
   return location.origin + location.pathname + "?" + space.asked();
 };
 
-/** The view as the map shows it now, also where it is as it starts: what a file of it follows. */
+/** The view of the open tab's map as it is now, also where it is as it starts: what a file of it follows. */
 space.view = () => {
-  const main = widgets.main;
-  return main ? JSON.stringify({ ...main.state(), pin: main.pins.join(".") }) : "{}";
-};
-
-/** What the map shows, in place of fields that may say something else by now. */
-space.shown = (fields) => {
-  const query = (widgets.main && widgets.main.p.query) || null;
-  return query ? ASKED.map((key, k) => query[key] ?? (k < 3 ? fields[k] : "")) : fields;
+  const shows = { map: "main", compare: "difference", image: "image", precomputed: "precomputed" };
+  const w = widgets[shows[current()]];
+  return w ? JSON.stringify({ ...w.state(), pin: w.pins.join(".") }) : "{}";
 };
 
 // ---- one state, one picture ----
