@@ -13,12 +13,11 @@ from typing import Any
 from torch import Tensor
 
 from ctxmix_hf.results.ledgers import Ledger
-from ctxmix_hf.viz.colours import css, ink, shade
+from ctxmix_hf.viz.colours import NEGATIVE, NEUTRAL, POSITIVE, ground, ink, shade, tint
 from ctxmix_hf.viz.figures import colour_map, drawable, fonts, label_axis, new_figure
 from ctxmix_hf.viz.payload import finite, visible
 from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
 
-POSITIVE, NEGATIVE, NEUTRAL = "#2f7fbc", "#d9781e", "#8a8f98"
 SHOWN = 10  # bars of a waterfall before the rest is one bar
 LINKS = 60  # lines of a flow graph
 STYLE = (
@@ -43,7 +42,21 @@ def framed(name: str, width: float, height: float, body: str) -> str:
 
 
 def two_sided(value: float, top: float) -> str:
-    return css(shade(0.5 + 0.5 * value / (top or 1.0), "signed"))
+    """A cell's fill: blue adds, orange takes away, and nothing is the page's own ground."""
+    colour, alpha = tint(value, top)
+    return f"fill='{colour}' fill-opacity='{alpha:.3f}'"
+
+
+def legend(top: float, what: str = "") -> str:
+    """From the largest that takes away, through nothing, to the largest that adds."""
+    bar = (
+        "display:inline-block;width:140px;height:9px;margin:0 6px;border:1px solid #8a8f98;"
+        f"background:linear-gradient(90deg,{NEGATIVE},transparent,{POSITIVE})"
+    )
+    return (
+        f"<p class='cmx-legend' style='font-size:12px'>{what}{-top:.2g}<span style='{bar}'></span>"
+        f"{top:+.2g}</p>"
+    )
 
 
 def headline(l: Ledger) -> str:
@@ -131,11 +144,10 @@ def _sentence(l: Ledger) -> str:
     top = max([abs(v) for v in values] + [abs(float(l.bias[0]))]) or 1.0
     chips = []
     for label, value in [*zip(_labels(l), values, strict=True), ("biases", float(l.bias[0]))]:
-        colour = shade(0.5 + 0.5 * value / top, "signed")
         edge = "outline:1px dashed #888;margin-left:8px;" if label == "biases" else ""
         chips.append(
-            f"<span class='chip' title='{value:+.4g}' style='{edge}background:{css(colour)};"
-            f"color:{css(ink(colour))}'>{escape(label)}</span>"
+            f"<span class='chip' title='{value:+.4g}' style='{edge}background:{ground(value, top)}'>"
+            f"{escape(label)}</span>"
         )
     return f"<p dir='auto' style='line-height:2.1'>{' '.join(chips)}</p>"
 
@@ -210,13 +222,15 @@ def _layers(l: Ledger) -> str:
         cells.append(f"<text x='{left - 6}' y='{y + 13}' text-anchor='end'>{name}</text>")
         cells += [
             f"<rect x='{left + j * wide:.1f}' y='{y}' width='{wide - 1:.1f}' height='{tall - 1}' "
-            f"fill='{two_sided(v, top)}'>"
+            f"{two_sided(v, top)}>"
             f"<title>{escape(labels[j])} at {name}: {v:+.4g}</title></rect>"
             for j, v in enumerate(row)
         ]
     height = 8 + tall * len(rows)
     drawn = "".join(cells) + _under(labels, left, wide, height)
-    return framed("layers by tokens", left + wide * len(labels) + 10, height + 60, drawn)
+    return framed("layers by tokens", left + wide * len(labels) + 10, height + 60, drawn) + legend(
+        top
+    )
 
 
 def _under(labels: list[str], left: float, wide: float, y: float) -> str:

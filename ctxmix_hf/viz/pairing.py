@@ -13,9 +13,9 @@ from typing import Any
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.matches import Ranking, Similarity, content_pairs
-from ctxmix_hf.viz.accounts import NEGATIVE, POSITIVE, framed, two_sided
+from ctxmix_hf.viz.accounts import framed, legend, two_sided
 from ctxmix_hf.viz.canvas import coloured_text
-from ctxmix_hf.viz.colours import shade
+from ctxmix_hf.viz.colours import NEGATIVE, POSITIVE, shade
 from ctxmix_hf.viz.figures import colour_map, draw, drawable, fonts, new_figure, side
 from ctxmix_hf.viz.payload import finite, visible
 from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
@@ -159,7 +159,7 @@ def _matrix(s: Similarity) -> str:
     left, wide, tall = 120, min(60.0, 780.0 / max(1, len(cols))), 17
     cells = [
         f"<rect x='{left + j * wide:.1f}' y='{i * tall}' width='{wide - 1:.1f}' height='{tall - 1}' "
-        f"fill='{two_sided(float(values[i, j]), top)}'>"
+        f"{two_sided(float(values[i, j]), top)}>"
         f"<title>{escape(rows[i])} - {escape(cols[j])}: {float(values[i, j]):+.4f}</title></rect>"
         for i in range(len(rows))
         for j in range(len(cols))
@@ -174,7 +174,8 @@ def _matrix(s: Similarity) -> str:
         for j, name in enumerate(cols)
     ]
     body = "".join([*cells, *names, *under])
-    return framed("pairs of words", left + wide * len(cols) + 20, len(rows) * tall + 80, body)
+    drawn = framed("pairs of words", left + wide * len(cols) + 20, len(rows) * tall + 80, body)
+    return drawn + legend(top)
 
 
 # ---- documents

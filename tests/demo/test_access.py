@@ -45,6 +45,39 @@ def test_axe_finds_nothing_on_any_tab(visit: Any, width: int, theme: str) -> Non
     assert found == {}
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_the_ground_s_colour_in_both_themes(visit: Any, theme: str) -> None:
+    """Of a ledger and of a similarity: a cell near zero looks like the page around it, as on the map."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    page = visit("?" + urlencode({"__theme": theme}), scheme=theme)
+    for tab, panel, name in (
+        ("Why this output?", "#why", "layers by tokens"),
+        ("Similarity", "#similarity", "pairs of words"),
+    ):
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(f"{panel} svg[aria-label='{name}']", timeout=40000)
+        page.page.wait_for_selector(f"{panel} .cmx-legend")
+        svg = page.page.locator(f"{panel} svg[aria-label='{name}']")
+        svg.scroll_into_view_if_needed()
+        page.page.wait_for_selector(f"{panel} [aria-busy=true]", state="detached")
+        least = svg.evaluate(
+            "svg => { const size = r => Math.abs(Number(r.textContent.split(': ').pop()));"
+            "const r = [...svg.querySelectorAll('rect')].sort((a, b) => size(a) - size(b));"
+            "const at = svg.getBoundingClientRect(), of = e => { const b = e.getBoundingClientRect();"
+            "return [b.x - at.x + b.width / 2, b.y - at.y + b.height / 2]; };"
+            "return [of(r[0]), of(r[r.length - 1])]; }"
+        )
+        shot = Image.open(BytesIO(svg.screenshot())).convert("RGB")
+        back = shot.getpixel((shot.width - 2, shot.height - 2))
+        near, far = (shot.getpixel((round(x), round(y))) for x, y in least)
+        assert max(abs(a - b) for a, b in zip(near, back, strict=True)) < 12, (near, back)
+        assert max(abs(a - b) for a, b in zip(far, back, strict=True)) > 60
+    page.shot(f"similarity-{theme}")
+
+
 def test_five_stops_of_tab_lead_to_the_picture(visit: Any) -> None:
     """Sentence, model, method, tabs, picture; and there the keys do what the mouse does."""
     page = visit()
