@@ -2,7 +2,7 @@
 import { inkOn, inks, isDark, MAPS, palette, shade } from "./colours.js";
 import { controls, make } from "./controls.js";
 import { caption, draw, pathsOf, sameEdge, short, shortened } from "./draw.js";
-import { reach, sentence } from "./finding.js";
+import { phrases, reach } from "./finding.js";
 import { cellAt, column, plan, rightToLeft, seen, shownRow } from "./layout.js";
 import { DEFAULTS, Model } from "./model.js";
 import { extreme, number } from "./numbers.js";
@@ -447,11 +447,11 @@ export class Widget {
     return sum;
   }
 
-  /** The finding of this picture. */
+  /** The finding of this picture, in parts. */
   said() {
     const { s, model: m, p } = this;
     const chosen = this.rows();
-    if (!chosen.length) return "";
+    if (!chosen.length) return [];
     const plain = { ...s, norm: "none" };
     const row = m.sum(m.matrix(plain, this.scope(), m.place(s.layer)), chosen, this.groups.length);
     const patch = (i) => p.image && this.groups[i][0] >= p.image.offset;
@@ -465,7 +465,7 @@ export class Widget {
     const means = [p.name || p.method, reach(span)].filter(Boolean).join(", ");
     const targets = chosen.map((i) => names[i]);
     const even = s.even ? m.even(s, 1) : null;
-    return sentence({
+    return phrases({
       names,
       row,
       own: chosen,
@@ -478,7 +478,8 @@ export class Widget {
   }
 
   describe() {
-    this.finding.textContent = this.said();
+    const said = this.said().map((part) => (part.word ? make("em", "", part.word) : part));
+    this.finding.replaceChildren(...said);
     const chosen = this.rows();
     if (!chosen.length) {
       const what = this.s.view === "image" ? "click a patch" : "click a row (or a word above)";
