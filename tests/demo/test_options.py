@@ -113,8 +113,11 @@ def test_settings_are_reachable_and_in_the_link(visit: Any, box: Any) -> None:
     value = again.js("w.model.byHead[2 * 8 + 5][3 * w.model.n + 1]")
     assert value == pytest.approx(made.heads[0, 2, 5, 3, 1].item(), abs=2e-3)
     assert "within layer 6" in again.page.text_content("#map-main .cmx-finding")
-    again.page.hover("#map-main canvas", position={"x": 20, "y": 40})
+    place = again.js("[w.geometry.tiles[0].x + 5, w.geometry.tiles[0].y + 5]")
+    again.page.hover("#map-main canvas", position=dict(zip("xy", place, strict=True)))
     assert again.page.text_content("#map-main .cmx-readout").startswith("head 0: ")
+    note = again.page.text_content("#map-main .cmx-note")
+    assert "heads are counted from 0" in note and "outlined" in note
     again.shot("heads")
 
 

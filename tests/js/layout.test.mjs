@@ -113,3 +113,12 @@ test("a note is as many lines as its box needs", () => {
   }
   assert.equal(wrapped(said, 800, 11).length, 1);
 });
+
+test("tiles of heads leave room for the names of rows and columns", () => {
+  for (const room of [300, 366, 800]) {
+    const g = seen(made("heads", 10, room), room, 4000);
+    assert.ok(g.left >= 30 && g.tiles[0].x === g.left);
+    const low = Math.max(...g.tiles.map((t) => t.y + g.tile));
+    assert.ok(low + g.left <= g.height - g.foot && g.width <= room);
+  }
+});

@@ -213,6 +213,26 @@ function drawPaths(w, pen, g, ink) {
   }
 }
 
+/** Names beside the tiles that stand outside: rows of the first ones, columns of the last ones. */
+function outer(w, pen, g, ink, head) {
+  const chosen = w.rows();
+  const kept = toName(chosen, named(w), 3);
+  const room = Math.ceil(g.left / 6);
+  const look = { size: 10, align: "right" };
+  for (const j of thinned(g.cols, g.cw, 11, kept)) {
+    const said = short(w.labels[j], room);
+    const at = {
+      ...look,
+      bold: chosen.includes(j),
+      color: chosen.includes(j) ? ink.mark : ink.text,
+    };
+    if (head % g.across === 0) pen.text(said, g.x - 6, g.y + (j + 0.5) * g.ch, at);
+    if (head + g.across < g.tiles.length) continue;
+    const x = g.x + (column(g, j) + 0.5) * g.cw;
+    pen.text(said, x, g.y + g.tile + 5, { ...at, turn: -Math.PI / 2 });
+  }
+}
+
 function drawHeads(w, pen, g, ink) {
   const n = g.cols;
   const layer = w.model.place(w.s.layer);
@@ -221,6 +241,8 @@ function drawHeads(w, pen, g, ink) {
     const m = w.model.head(w.s, layer, head);
     pen.text(`head ${head}`, tile.x, tile.y - 9, { size: 11, color: ink.dim });
     heat(w, pen, at, ink, (i, j) => (i === j && !w.s.diagonal ? null : m[i * n + j]));
+    if (!w.s.diagonal) for (let i = 0; i < n; i++) outline(pen, at, ink, i, i);
+    outer(w, pen, at, ink, head);
     pen.frame(tile.x, tile.y, g.tile, g.tile, ink.own, 0.5);
     for (const i of w.rows()) pen.frame(tile.x, tile.y + i * g.ch, g.tile, g.ch, ink.mark, 1.5);
     if (w.hover && w.hover.head === head) {

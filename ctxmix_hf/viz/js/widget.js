@@ -276,6 +276,7 @@ export class Widget {
     this.sync();
     this.colourSentence();
     this.paint();
+    this.remark();
     this.describe();
     const asked = this.p.shows || this.p.query || {}; // of two maps each shows its own
     Object.assign(this.canvas.dataset, {
@@ -309,16 +310,23 @@ export class Widget {
     this.zoomField.style.display =
       s.view === "image" || (this.groups.length <= 24 && s.zoom === 1) ? "none" : "";
     this.title.textContent = `${p.title}, ${this.where()}`;
+  }
+
+  /** Under the picture, as it is drawn now: what it leaves out and how it counts. */
+  remark() {
+    const { s, p } = this;
     const notes = [
       this.wrong,
       !s.specials &&
         "Special tokens are hidden from the picture only: they were part of the computation, and no value changes.",
-      !s.diagonal && "A token's contribution to itself is outlined and left out of the colours.",
+      !s.diagonal &&
+        `A token's contribution to itself is ${this.geometry.cw >= 6 || s.view === "image" ? "outlined and " : ""}left out of the colours.`,
       (p.unknown || []).some(Boolean) &&
         "Words marked [UNK] are not in the model's vocabulary: the model saw [UNK] there.",
       s.norm === "row" && !this.model.signed && "Each row is divided by its sum over all tokens.",
       s.norm === "max" && "Values are divided by the map's largest one.",
-      s.view === "heads" && "Each head within this layer, on one scale.",
+      s.view === "heads" &&
+        "Each head within this layer, on one scale; heads are counted from 0, as in the library.",
       s.even && "All-equal: what a source would give if every piece of the text gave the same.",
       ...(p.notes || []),
     ];
