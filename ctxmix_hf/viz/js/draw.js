@@ -1,4 +1,5 @@
 /* The five views, drawn on any pen. `w` is the widget: its labels, matrix, chosen rows and state. */
+import { veil } from "./colours.js";
 import { percent } from "./finding.js";
 import { column, FOOT, pitch, thinned, toName, wrapped } from "./layout.js";
 import { number } from "./numbers.js";
@@ -274,8 +275,8 @@ function drawImage(w, pen, g, ink) {
       const at = g.offset + i * g.cols + j;
       const [x, y] = [j * g.cw, i * g.ch];
       if (w.row && (w.s.diagonal || !chosen.includes(at))) {
-        const alpha = 0.85 * Math.sqrt(Math.min(1, Math.abs(w.row[at]) / w.top));
-        pen.rect(x, y, g.cw, g.ch, `rgba(${w.shade(w.row[at]).join()},${alpha.toFixed(3)})`);
+        const alpha = veil(w.row[at], w.top).toFixed(3);
+        pen.rect(x, y, g.cw, g.ch, `rgba(${w.hue.join()},${alpha})`);
       }
       if (chosen.includes(at) || (w.hover && w.hover.col === at)) {
         pen.frame(x + 1, y + 1, g.cw - 2, g.ch - 2, ink.mark, 2);

@@ -1,5 +1,5 @@
 /* The widget around the canvas: sentence, keyboard, what is said and saved. */
-import { inkOn, inks, isDark, MAPS, palette, shade } from "./colours.js";
+import { hue, inkOn, inks, isDark, MAPS, palette, shade, veiled } from "./colours.js";
 import { controls, make } from "./controls.js";
 import { caption, draw, pathsOf, sameEdge, short, shortened } from "./draw.js";
 import { phrases, reach } from "./finding.js";
@@ -258,11 +258,8 @@ export class Widget {
     this.groups = m.groups(s);
     this.labels = this.groups.map((g) => m.label(g, s));
     this.matrix = m.matrix(s, this.scope(), m.place(s.layer));
-    this.table = palette(
-      s.view === "image" && s.cmap === "blues" ? "heat" : s.cmap,
-      m.signed,
-      this.dark,
-    );
+    this.hue = hue(s.cmap, this.dark);
+    this.table = s.view === "image" ? veiled(this.hue) : palette(s.cmap, m.signed, this.dark);
     const n = this.groups.length;
     const chosen = this.rows();
     this.row = chosen.length ? m.sum(this.matrix, chosen, n) : null;
