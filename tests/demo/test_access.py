@@ -13,7 +13,7 @@ from tests.node import modules
 pytestmark = pytest.mark.browser
 TABS = {  # and what each shows when it is open
     "Map": "#map-main canvas",
-    "Why this output?": "#why svg",
+    "Why this output?": "#why svg >> visible=true",
     "Similarity": "#similarity b",
     "Compare": "#map-difference canvas",
     "Images": "#map-image canvas",
@@ -58,9 +58,9 @@ def test_nothing_is_the_ground_s_colour_in_both_themes(visit: Any, theme: str) -
         ("Similarity", "#similarity", "pairs of words"),
     ):
         page.page.get_by_role("tab", name=tab, exact=True).click()
-        page.page.wait_for_selector(f"{panel} svg[aria-label='{name}']", timeout=40000)
+        page.page.wait_for_selector(f"{panel} .cmx-broad svg[aria-label='{name}']", timeout=40000)
         page.page.wait_for_selector(f"{panel} .cmx-legend")
-        svg = page.page.locator(f"{panel} svg[aria-label='{name}']")
+        svg = page.page.locator(f"{panel} .cmx-broad svg[aria-label='{name}']")
         svg.scroll_into_view_if_needed()
         page.page.wait_for_selector(f"{panel} [aria-busy=true]", state="detached")
         least = svg.evaluate(
@@ -76,6 +76,42 @@ def test_nothing_is_the_ground_s_colour_in_both_themes(visit: Any, theme: str) -
         assert max(abs(a - b) for a, b in zip(near, back, strict=True)) < 12, (near, back)
         assert max(abs(a - b) for a, b in zip(far, back, strict=True)) > 60
     page.shot(f"similarity-{theme}")
+
+
+def test_pictures_of_ten_words_fit_a_phone(visit: Any) -> None:
+    """Nothing to scroll sideways: neither in the ledger, nor in the similarity."""
+    text = "The old books about the boy near us [MASK] old."
+    page = visit("?" + urlencode({"text": text}), width=390)
+    wide = (
+        "(panel) => [...document.querySelectorAll(panel + ' .cmx-wide')].filter(e => e.offsetParent)"
+        ".map(e => [e.firstChild.getAttribute('aria-label'), e.scrollWidth, e.clientWidth])"
+    )
+    for tab, panel, count in (("Why this output?", "#why", 3), ("Similarity", "#similarity", 2)):
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(f"{panel} .cmx-narrow >> nth={count - 1}", timeout=40000)
+        if panel == "#similarity":
+            words = "The old books about the boy near us are old."
+            page.page.fill("#text-a textarea, #text-a input", words)
+            page.page.fill("#text-b textarea, #text-b input", words.replace("boy", "girl"))
+            page.page.click("#similarity-button")
+            page.page.wait_for_function(
+                "document.querySelector('#similarity').textContent.includes('girl')"
+            )
+        found = page.page.evaluate(wide, panel)
+        assert len(found) == count
+        for name, whole, seen in found:
+            assert whole <= seen, (name, whole, seen)
+        page.page.wait_for_timeout(300)
+        page.shot(f"narrow-{count}")
+
+
+def test_a_row_of_tabs_that_goes_on_says_so(visit: Any) -> None:
+    page = visit(width=390)
+    page.page.wait_for_selector('#tabs [role="tablist"].ctxmix-more')
+    page.page.get_by_role("tab", name="Share & code").click()
+    page.page.wait_for_selector('#tabs [role="tablist"].ctxmix-before')
+    wide = visit()
+    assert wide.page.locator(".ctxmix-more").count() == 0
 
 
 def test_five_stops_of_tab_lead_to_the_picture(visit: Any) -> None:

@@ -184,6 +184,15 @@ function fields() {
   return now;
 }
 
+/** A row that scrolls fades out on the side where there is more of it. */
+function fades() {
+  for (const row of document.querySelectorAll('#tabs [role="tablist"], #examples')) {
+    const rest = row.scrollWidth - row.clientWidth - row.scrollLeft;
+    row.classList.toggle("ctxmix-more", rest > 2);
+    row.classList.toggle("ctxmix-before", row.scrollLeft > 2);
+  }
+}
+
 let waiting = false; // a link asked for another map than the page opens with
 /** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
 function stops() {
@@ -214,6 +223,7 @@ function walk(e) {
 
 function refresh() {
   stops();
+  fades();
   const main = widgets.main;
   if (field("pair")) document.body.classList.add("ctxmix-pair");
   const line = document.querySelector("#pending");
@@ -407,4 +417,5 @@ window.ctxmixSpace = space;
 document.addEventListener("input", refresh, true);
 document.addEventListener("click", click);
 document.addEventListener("keydown", walk, true);
+document.addEventListener("scroll", fades, true);
 setInterval(refresh, 200);
