@@ -182,7 +182,7 @@ def test_an_attribution_is_coloured_text(small: Any) -> None:
     assert html.count("<span class='cmx-w' title=") == 3
     assert "title='0.6'" in html
     assert html.count("background:#2f7fbc99") == 1  # the largest score has the most of the colour
-    assert "color:#" not in html.replace("background", "")  # letters are the page's own, in any theme
+    assert ";color:#" not in html  # letters are the page's own, in any theme
     assert "#062a5e" not in html and "#fcfdbf" in small.token("play", scope="layer").view(
         "fragment", cmap="magma"
     )
