@@ -6,6 +6,7 @@ import threading
 import time
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -98,7 +99,9 @@ def test_a_slow_pair_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_old_files_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras.tempfile, "tempdir", str(tmp_path))
-    made, said = extras.files("ctxmix/agreement", "alti", examples.SENTENCES[0][2])
+    made, said = extras.files(
+        urlencode({"model": "ctxmix/agreement", "method": "alti", "text": examples.SENTENCES[0][2]})
+    )
     assert said == "" and len(list(tmp_path.glob(f"{extras.FOLDERS}*"))) == 1
     (tmp_path / f"{extras.FOLDERS}dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "elsewhere").mkdir()
