@@ -12,7 +12,7 @@ from ctxmix_hf.demo import documents, examples, options, pairs
 from ctxmix_hf.demo.limits import check_cost, check_text, count_tokens, estimate, info_of
 from ctxmix_hf.demo.pairs import check_pair
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.demo.shelf import BOX, SHELF, Held
+from ctxmix_hf.demo.shelf import SHELF, TEXT_MODELS, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.heads import link_of
 from ctxmix_hf.text.batch import encode_one
@@ -137,7 +137,7 @@ def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
     if model not in SHELF.names():
         return (
             ""
-            if model in BOX or not model
+            if model in TEXT_MODELS or not model
             else f"{model} is not loaded yet: its first map takes longer."
         )
     held = SHELF.get(model)
@@ -331,7 +331,7 @@ def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[st
 
 def warm() -> None:
     """Load the first model before anybody asks."""
-    held = SHELF.get(next(iter(BOX)))
+    held = SHELF.get(next(iter(TEXT_MODELS)))
     with held.lock:
         cm.explain(
             held.model, "Warm up.", ["value_zeroing", cm.DEFAULT_METHOD], tokenizer=held.tokenizer

@@ -23,7 +23,7 @@ from ctxmix_hf.text.inputs import longest_input
 
 _LOADED_BY = {name: f"AutoContextMixingModelFor{model.head}" for name, model in BUNDLED.items()}
 VISION = {DIGITS.name: _LOADED_BY[DIGITS.name]}  # reads pictures
-BOX = {name: loader for name, loader in _LOADED_BY.items() if name not in VISION}
+TEXT_MODELS = {name: loader for name, loader in _LOADED_BY.items() if name not in VISION}
 _SHOWN = (
     "MaskedLM",
     "SequenceClassification",
@@ -98,10 +98,10 @@ class Shelf:
 def check_name(given: Any) -> str:
     """Bundled models always; other names where the server allows them."""
     name = str(given or "").strip()
-    if name in BOX or name in VISION:
+    if name in TEXT_MODELS or name in VISION:
         return name
     if name.startswith("ctxmix/"):
-        raise UnknownNameError.among("bundled model", name, {**BOX, **VISION})
+        raise UnknownNameError.among("bundled model", name, {**TEXT_MODELS, **VISION})
     if not name or len(name) > 200 or any(ord(c) < 32 for c in name):
         raise InputError("Choose a model.")
     return check_id(name, "model")
@@ -111,7 +111,7 @@ def check_id(name: str, kind: str) -> str:
     """A name that is not the server's own, where the server allows it: of the Hub, or a folder of this machine."""
     if not SETTINGS.any_model and not SETTINGS.local_paths:
         raise InputError(
-            f"This server offers only {', '.join(BOX)}."
+            f"This server offers only {', '.join(TEXT_MODELS)}."
             if kind == "model"
             else "This server offers only its own maps."
         )
@@ -126,11 +126,11 @@ def check_id(name: str, kind: str) -> str:
 def load(name: str) -> Held:
     """Bundled, from the Hub or from a folder; what goes wrong is said in one sentence."""
     try:
-        boxed = BOX.get(name) or VISION.get(name)
-        if boxed:
+        bundled = TEXT_MODELS.get(name) or VISION.get(name)
+        if bundled:
             path = BUNDLED[name].path
             files = sizes.Weighed(path, Path(path), {})
-            made = getattr(cm, boxed).from_pretrained(name)
+            made = getattr(cm, bundled).from_pretrained(name)
         else:
             where = str(Path(name).expanduser()) if SETTINGS.local_paths else name
             files = sizes.fetch(name, where)
