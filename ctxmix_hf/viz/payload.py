@@ -160,15 +160,19 @@ def _rolls_out(one: ContextMixingMap) -> bool:
 
 def estimate_note(meta: Mapping[str, Any], example: int) -> str:
     """Of values that random probes estimated, how far they may be from the exact ones; else nothing."""
-    probes = meta.get("options", {}).get("sketch")
-    if not probes:
+    options, notes = (
+        meta.get(key) or {} for key in ("options", "notes")
+    )  # a file may say anything
+    probes = options.get("sketch") if isinstance(options, Mapping) else None
+    if not isinstance(probes, int) or probes <= 0:
         return ""
-    error = meta.get("notes", {}).get("standard_error")
     said = f"Values are an estimate from {probes} random probes"
-    if error is None:
+    error = notes.get("standard_error") if isinstance(notes, Mapping) else None
+    if not isinstance(error, Tensor) or error.dim() < 2 or example >= len(error):
         return f"{said}."
-    found = error[example]
-    found = found[found > 0] if bool((found > 0).any()) else found.flatten()[:1]
+    found = error[example][error[example] > 0]
+    if not found.numel():
+        return f"{said}."
     return f"{said}: standard error {found.mean():.2g} on average, {found.max():.2g} at most."
 
 

@@ -64,11 +64,12 @@ def test_the_examples_are_small_and_complete() -> None:
 
 def test_handlers_import_public_names_only() -> None:
     """The library proper is reached through `import ctxmix_hf as cm`; viz, errors, the table of
-    heads, the project's addresses and the assistant's tools are the page's own, and how a text is read is known in
-    one place for everybody (`text/`).
+    heads, the project's addresses and the assistant's tools are the page's own, and how a text is read (`text/`) and
+    how a repository points to another model (`hub/pointers`) are known in one place for everybody.
     """
     allowed = re.compile(
-        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled|\.addresses|\.text)"
+        r"ctxmix_hf(\.demo|\.errors|\.viz|\.heads|\.assistant|\.bundled|\.addresses|\.text"
+        r"|\.hub\.pointers)"
     )
     for path in (ROOT / "ctxmix_hf" / "demo").glob("*.py"):
         for line in path.read_text().splitlines():

@@ -32,7 +32,7 @@ def test_models_that_cannot_be_used_are_named_with_the_reason(opened: Any, serve
     page = opened
     for name, said in {
         "ctxmix/nothing": "bundled model",
-        "nobody/nothing": "could not be loaded",
+        "nobody/nothing": "nobody/nothing is not on this server",
         server.unsupported: "has no softmax attention",
         server.vision: "reads no text",
     }.items():

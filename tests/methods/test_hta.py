@@ -10,7 +10,7 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.methods import hta
-from ctxmix_hf.viz.payload import payload
+from ctxmix_hf.viz.payload import estimate_note, payload
 from tests import zoo
 
 CHAINED = ["bert", "roberta", "gpt2", "electra", "albert", "distilbert", "vit", "wav2vec2"]
@@ -163,3 +163,23 @@ def test_an_estimate_says_how_far_it_may_be_off(box: Any) -> None:
     assert errors[1] < 0.5 * errors[0]
     exact = cm.explain(model, text, "hta", **ask)
     assert payload(exact)["notes"] == [] and "estimate" not in str(exact)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"options": None},
+        {"options": ["sketch"]},
+        {"options": {"sketch": "many"}},
+        {"options": {"sketch": True}, "notes": None},
+        {"options": {"sketch": 4}, "notes": ["standard_error"]},
+        {"options": {"sketch": 4}, "notes": {"standard_error": torch.zeros(())}},
+        {"options": {"sketch": 4}, "notes": {"standard_error": torch.zeros(1, 2)}},
+        {"options": {"sketch": 4}, "notes": {"standard_error": torch.zeros(0, 2, dtype=torch.int)}},
+    ],
+)
+def test_what_a_file_says_of_an_estimate_need_not_be_true(meta: dict[str, Any]) -> None:
+    assert estimate_note(meta, 0) in (
+        "",
+        *(f"Values are an estimate from {probes} random probes." for probes in (4, True)),
+    )
