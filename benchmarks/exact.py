@@ -1,7 +1,9 @@
 """Flow and HTA against straightforward implementations of the same numbers, in one run: prints
 ratios, writes results/exact.json.
 
-    python benchmarks/exact.py
+    python benchmarks/exact.py [--only "hta T=16" ...]
+
+Every part is written when it is done, into what was measured before.
 
 - attention_flow: every pair of the last layer's first tokens, against scipy's maximum_flow (Dinic, in C++; capacities
   rounded to millionths, for it takes whole numbers only) and networkx's preflow_push on the same graph (a sample of
@@ -15,16 +17,14 @@ ratios, writes results/exact.json.
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
 import time
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 import torch
-from networkx.algorithms.flow import preflow_push
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 from transformers import BertConfig, BertModel
 
 import ctxmix_hf as cm
@@ -46,6 +46,11 @@ def seconds(run) -> float:
 
 
 def flows(layers: int = 12, tokens: int = 40, sample: int = 6) -> dict[str, float]:
+    import networkx as nx
+    from networkx.algorithms.flow import preflow_push
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.full(tokens, 0.3), size=(layers, tokens))
     maps = torch.from_numpy(0.5 * weights + 0.5 * np.eye(tokens))[None]
@@ -156,19 +161,32 @@ def hidden_tokens(tokens: int, probes: int = 32) -> dict[str, float]:
     }
 
 
+PARTS = {
+    "flow": flows,
+    "hta_x_input T=16": lambda: jacobians(16, 12),
+    "hta_x_input T=64": lambda: jacobians(64, 3),
+    "hta T=16": lambda: hidden_tokens(16),
+    "hta T=32": lambda: hidden_tokens(32),
+}
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", choices=list(PARTS))
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    found = {"flow": flows()}
-    print("flow", found["flow"], flush=True)
-    found["hta_x_input T=16"] = jacobians(16, None if torch.get_num_threads() > 1 else 12)
-    print(found["hta_x_input T=16"], flush=True)
-    found["hta_x_input T=64"] = jacobians(64, 3)
-    print(found["hta_x_input T=64"], flush=True)
-    for tokens in (16, 32):
-        found[f"hta T={tokens}"] = hidden_tokens(tokens)
-        print(found[f"hta T={tokens}"], flush=True)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    for name, part in PARTS.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        torch.manual_seed(0)
+        found = {**part(), "commit": done.stdout.strip()}
+        held = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+        kept = {key: value for key, value in held.items() if key in PARTS} | {name: found}
+        RESULTS.write_text(
+            json.dumps({key: kept[key] for key in PARTS if key in kept}, indent=1) + "\n"
+        )
+        print(name, found, flush=True)
 
 
 if __name__ == "__main__":

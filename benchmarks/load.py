@@ -4,15 +4,16 @@
     python benchmarks/load.py --requests 5    # as CI does, without writing
 
 Six ordinary visitors ask for maps of new sentences, one after the other. Then the same, while
-hostile ones at four other addresses abandon requests, leave in the middle, ask for what is nearly
-too expensive, for what is, and send what is too large. Exit code 1 if an ordinary request failed or
-waited longer than a minute, or if an abandoned one was computed. The ratio is recorded, not
-asserted.
+hostile ones at other addresses abandon requests, leave in the middle, ask for what is nearly too
+expensive, for what is, for models and pictures that are larger than they look and for stored maps
+without end, and send what is too large. Exit code 1 if an ordinary request failed or waited longer
+than a minute, or if an abandoned one was computed. The ratio is recorded, not asserted.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import tempfile
@@ -23,13 +24,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.serving import Page, Refused, commit, serve  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "load.json"
-MODEL, STARVED, ATTACK = "ctxmix/agreement", 60.0, 240.0
+MODEL, LIBRARY = "ctxmix/agreement", "ctxmix/library"
+STARVED, ATTACK = 60.0, 240.0
 LONG = "The boys that the old teacher of the girls likes " * 4
 
 
@@ -67,18 +71,18 @@ def crowd(page: Page, requests: int) -> tuple[list[float], list[str]]:
 
 def hostile(page: Page, folder: Path) -> dict[str, Callable[[int], Any]]:
     """Each at an address of its own. Every loop over them is bounded in count and in time."""
-    deep = folder / "deep"
-    deep.mkdir()
-    about = {
-        "model_type": "bert",
-        "hidden_size": 8,
-        "num_hidden_layers": 3_000_000,
-        "num_attention_heads": 1,
-        "intermediate_size": 8,
+    about = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 8}
+    about |= {"num_attention_heads": 1, "intermediate_size": 8}
+    sizes = {
+        "deep": {"num_hidden_layers": 3_000_000, "vocab_size": 99},
+        "wide": {"num_hidden_layers": 1, "vocab_size": 100_000_000},
     }
-    (deep / "config.json").write_text(
-        json.dumps({**about, "architectures": ["BertModel"], "vocab_size": 99})
-    )
+    for name, size in sizes.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({**about, **size}))
+    bomb = io.BytesIO()
+    Image.new("L", (6000, 6000)).save(bomb, format="PNG")
+    keys = [row["id"] for row in page.ask("browse", [LIBRARY, "all", ""])[0]]
     big = "data:image/png;base64," + "A" * 9_000_000
 
     def refused(name: str, data: list[Any], visitor: str) -> None:
@@ -97,8 +101,18 @@ def hostile(page: Page, folder: Path) -> dict[str, Callable[[int], Any]]:
         "asks for the most expensive": lambda n: refused(
             "map", [MODEL, "value_zeroing+flow", f"{LONG} {n}", ""], "127.0.0.63"
         ),
-        "asks for too much": lambda n: refused("map", [str(deep), "alti", "x", ""], "127.0.0.63"),
+        "asks for too much": lambda n: refused(
+            "map", [str(folder / ("deep", "wide")[n % 2]), "alti", "x", ""], "127.0.0.63"
+        ),
         "sends too much": lambda n: refused("image_map", [big, MODEL, "alti"], "127.0.0.64"),
+        "uploads a picture of 36 million pixels": lambda n: refused(
+            "show_image",
+            [page.upload(bomb.getvalue(), "127.0.0.65"), "ctxmix/digits", "alti", None, ""],
+            "127.0.0.65",
+        ),
+        "asks for every stored map": lambda n: refused(
+            "stored_map", [LIBRARY, keys[n % len(keys)], "alti"], "127.0.0.66"
+        ),
     }
 
 
@@ -150,6 +164,10 @@ def load(requests: int) -> dict[str, Any]:
         "goal": 3,
         "hostile_acts": dict(done),
         "abandoned_and_computed": counts["computed"].get("127.0.0.61", 0),
+        "left_in_the_middle": {
+            "begun": counts["computed"].get("127.0.0.62", 0),
+            "stopped": counts["stopped"].get("127.0.0.62", 0),
+        },
         "dropped": counts["dropped"],
         "left": counts["waiting"] + counts["running"],
     }

@@ -132,6 +132,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument(
+        "--mmap",
+        action="store_true",
+        help="the C library gives every tensor back to the system at once",
+    )
     parser.add_argument("--child", nargs=2, metavar=("TOKENS", "METHOD"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -147,7 +152,11 @@ def main() -> None:
         for method in given.methods:
             command = [sys.executable, __file__, "--shape", given.shape]
             command += ["--repeats", str(given.repeats), "--child", str(tokens), method]
-            done = subprocess.run(command, capture_output=True, text=True)
+            environment = {
+                **os.environ,
+                **({"MALLOC_MMAP_THRESHOLD_": "1048576"} if given.mmap else {}),
+            }
+            done = subprocess.run(command, capture_output=True, text=True, env=environment)
             if done.returncode:
                 print(f"{method} at {tokens}: failed\n{done.stderr[-2000:]}")
                 continue
@@ -156,7 +165,9 @@ def main() -> None:
             found["target_gigabytes"] = MEMORY[given.shape].get(method, {}).get(tokens)
             found["commit"] = commit
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            results.setdefault(given.shape, {}).setdefault(str(tokens), {})[method] = found
+            results.setdefault(given.shape, {}).setdefault(str(tokens), {})[
+                f"{method}_mmap" if given.mmap else method
+            ] = found
             wanted = f" (target {found['target']})" if found["target"] else ""
             print(
                 f"{given.shape} T={tokens} {method}: {found['ratio']:.2f} plain forwards{wanted}, "

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from testbed import base_folder, load_head
 
 RESULTS = Path(__file__).parent / "results" / "papers.json"
+TUNING = RESULTS.with_name("tuning.json")  # how good the models are that a run tunes itself
 SST2, AGREEMENT, BASE = "minilm-sst2", "minilm-agreement-mlm", "minilm"
 HEAD_ONLY, PROMPTED = "minilm-head-tuned", "minilm-prompt-tuned"
 
@@ -72,22 +73,22 @@ PARTS = (
     Part("minilm layers", ["abnar"], ["Table 3"], 100, SST2),
     Part("agreement pronouns", ["abnar"], ["Figure 4"], None),
     Part("minilm identified", ["brunner"], ["Figure 2a"], 408, encoder=AGREEMENT, fitting=TEN),
-    Part("minilm before", ["value_zeroing"], UNTUNED, 60, before=HEAD_ONLY),
-    Part("minilm after", ["value_zeroing"], CUES, 60, masked_lm=PROMPTED),
+    Part("minilm before", ["value_zeroing"], UNTUNED, 300, before=HEAD_ONLY),
+    Part("minilm after", ["value_zeroing"], CUES, 300, masked_lm=PROMPTED),
     Part("agreement gap", ["brunner"], ["Figure 7 (mrpc)", "Section B.2"], 100),
     Part("agreement across", ["brunner"], ["Figure 8", "Figure 9", "Figure 10"], 100),
     Part("agreement neighbours", ["brunner"], NEAR, 100),
     Part("agreement four maps", ["brunner"], ["Figure 2a"], 100, fitting=Fitting(maps=FOUR)),
     Part("minilm spaces", ["alti"], ["Figure 3"], 500, SST2),
     Part("minilm single layers", ["globenc"], ["Figure 4"], 30, SST2),
-    Part("minilm consistency", ["alti"], ["Figure 7"], 200, SST2),
+    Part("minilm consistency", ["alti"], ["Figure 7"], None, SST2),
     Part("agreement layers", ["abnar"], ["Table 1", "Table 2"], 500),
     Part("minilm variants", ["globenc"], VARIANTS, None, SST2),
     Part("minilm norms", ["globenc"], ["Figure 5"], 1, SST2),
     Part("minilm sentiment", ["alti"], ["Table 2 (sst2)", "Figure 6"], None, SST2),
     Part("sentiment variants", ["globenc"], VARIANTS, None),
-    Part("minilm cues", ["value_zeroing"], CUES, 200, masked_lm=AGREEMENT),
-    Part("minilm verbs", ["alti"], ["Table 2 (linzen)"], 300, masked_lm=AGREEMENT),
+    Part("minilm verbs", ["alti"], ["Table 2 (linzen)"], 500, masked_lm=AGREEMENT),
+    Part("minilm verb layers", ["abnar"], ["Table 1", "Table 2"], 500, masked_lm=AGREEMENT),
     Part("agreement mixing", ["brunner"], HIDDEN, 100),
     Part("agreement parts of speech", ["brunner"], ["Figure 26 to 37"], 100),
     Part("minilm hidden", ["brunner"], ["Figure 2b", "Figure 11"], 408, encoder=AGREEMENT),
@@ -118,6 +119,10 @@ def opened(name: str, work: Path, blimp: Path) -> Any:
             made = tune(start, work / f"tuning-{name}", str(blimp), **how)
         print(made, flush=True)
         shutil.copytree(made.folder, place)
+        told = {key: value for key, value in json.loads(made.to_json()).items() if key != "folder"}
+        told["model"] = BASE if name == HEAD_ONLY else HEAD_ONLY
+        held = json.loads(TUNING.read_text(encoding="utf-8")) if TUNING.is_file() else {}
+        TUNING.write_text(json.dumps({**held, name: {**told, **how}}, indent=1) + "\n")
     return str(place)
 
 

@@ -27,7 +27,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     made = gate.GATE
     pids = [w.process.pid for w in made.workers if w.process]
-    told = {{"computed": made.computed, "dropped": made.dropped, "waiting": len(made.waiting), "running": len(made.running)}}
+    told = {{"computed": made.computed, "stopped": made.stopped, "dropped": made.dropped, "waiting": len(made.waiting), "running": len(made.running)}}
     print(json.dumps({{**told, "server": os.getpid(), "workers": pids, "ready": sum(w.ready for w in made.workers)}}), flush=True)
 """  # noqa: E501
 
@@ -84,6 +84,28 @@ class Page:
             return 413, str(error).encode()
         finally:
             connection.close()
+
+    def upload(self, data: bytes, visitor: str = "127.0.0.1") -> dict[str, Any]:
+        """What the page's functions take for a file: sent as a browser sends one that a visitor chose."""
+        connection, edge = self.connect(visitor), os.urandom(8).hex()
+        head = (
+            f'--{edge}\r\nContent-Disposition: form-data; name="files"; filename="picture.png"\r\n'
+        )
+        body = (
+            f"{head}Content-Type: image/png\r\n\r\n".encode()
+            + data
+            + f"\r\n--{edge}--\r\n".encode()
+        )
+        try:
+            kind = {"content-type": f"multipart/form-data; boundary={edge}"}
+            connection.request("POST", "/gradio_api/upload", body, kind)
+            answer = connection.getresponse()
+            said = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise Refused(said.decode(errors="replace"))
+        return {"path": json.loads(said)[0], "meta": {"_type": "gradio.FileData"}}
 
     def abandon(
         self, name: str, data: list[Any], visitor: str, session: str, listen: float = 0.0
@@ -167,7 +189,7 @@ def commit() -> str:
     return f"{name or 'unknown'}{' with changes' if changed else ''}"
 
 
-def megabytes(pid: int) -> float:
-    """Resident memory."""
+def megabytes(pid: int, kind: str = "VmRSS") -> float:
+    """Resident memory; with `VmHWM`, the most there ever was."""
     with Path(f"/proc/{pid}/status").open() as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(kind))

@@ -15,7 +15,7 @@ from ctxmix_hf.errors import UnknownNameError, UnsupportedModelError
 from ctxmix_hf.instrumentation.overrides import refusal_of
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.modeling import CONFIG_KEY, instrument
-from ctxmix_hf.recipes import methods_from_json
+from ctxmix_hf.recipes import Specs, methods_from_json
 from ctxmix_hf.registry import VIEWS
 from ctxmix_hf.text.kinds import Tokenizer
 
@@ -48,7 +48,7 @@ class _AutoContextMixing:
         cls,
         name_or_path: Any,
         *args: Any,
-        methods: Any = None,
+        methods: Specs | None = None,
         tokenizer: Tokenizer | None = None,
         **kwargs: Any,
     ) -> PreTrainedModel:
@@ -58,7 +58,7 @@ class _AutoContextMixing:
         """
         path = model_path(name_or_path)
         if path is not name_or_path and not {"dtype", "torch_dtype"} & set(kwargs):
-            kwargs[DTYPE] = torch.float32  # box weights are stored in half precision
+            kwargs[DTYPE] = torch.float32  # bundled weights are stored in half precision
         wants_info = kwargs.pop("output_loading_info", False)
         try:
             model, info = cls.mirrors.from_pretrained(
@@ -90,7 +90,9 @@ class _AutoContextMixing:
         return (model, info) if wants_info else model  # type: ignore[return-value]
 
     @classmethod
-    def from_config(cls, config: Any, *, methods: Any = None, **kwargs: Any) -> PreTrainedModel:
+    def from_config(
+        cls, config: Any, *, methods: Specs | None = None, **kwargs: Any
+    ) -> PreTrainedModel:
         return instrument(cls.mirrors.from_config(config, **kwargs).eval(), methods=methods)  # type: ignore[no-any-return]
 
 

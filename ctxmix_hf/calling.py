@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from traceback import walk_tb
 from typing import Any
 
 import torch
 
-from ctxmix_hf.errors import CtxmixError, InputError
+from ctxmix_hf.errors import CtxmixError, InputError, first_line
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.text.batch import TextBatch, read
 from ctxmix_hf.text.kinds import Tokenizer
@@ -31,11 +32,23 @@ def call(model: Any, batch: TextBatch, **asked: Any) -> Any:
     except CtxmixError:
         raise
     except (ValueError, TypeError) as error:
-        said = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+        if not _of_the_model(error):
+            raise
         raise InputError(
             f"{type(base_model(model)).__name__} could not be called with "
-            f"{', '.join(batch.tensors)}: {said.rstrip('.')}. "
+            f"{', '.join(batch.tensors)}: {first_line(error).rstrip('.')}. "
             "Pass a dict of all the tensors it needs."
         ) from error
+
+
+def _of_the_model(error: Exception) -> bool:
+    """Whether its forward pass raised: of ours only the instrumentation stands around that, while a method is always
+    run by what makes maps.
+    """
+    frames = walk_tb(error.__traceback__)
+    ours = {str(frame.f_globals.get("__name__")) for frame, _ in frames} - {__name__}
+    return all(
+        name.startswith("ctxmix_hf.instrumentation.")
+        for name in ours
+        if name.startswith("ctxmix_hf.")
+    )

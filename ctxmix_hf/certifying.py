@@ -19,6 +19,7 @@ from ctxmix_hf.auto import model_path
 from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.explaining import explain
+from ctxmix_hf.hub.keys import tensor_bytes
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of, require_instrumentation
 from ctxmix_hf.modeling import instrument, uninstrument
@@ -267,9 +268,8 @@ def state_digest(model: Any) -> str:
     """sha256 of every tensor with its name, in the order of the names: the same for any way of packing them."""
     made = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        plain = tensor.detach().cpu().contiguous()
-        made.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
-        made.update(plain.flatten().view(torch.uint8).numpy().data if plain.numel() else b"")
+        made.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        made.update(tensor_bytes(tensor))
     return made.hexdigest()
 
 

@@ -104,3 +104,9 @@ class UnknownTokensWarning(CtxmixWarning): ...
 
 
 class RandomWeightsWarning(CtxmixWarning): ...
+
+
+def first_line(error: BaseException, silent: str = "") -> str:
+    """What an error says first; where it says nothing, `silent` or else its class."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), silent or type(error).__name__)

@@ -35,11 +35,11 @@ from ctxmix_hf.heads import NEXT_WORD, head_of, link_of
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import Pooling, pooling_weights, read_pooling
-from ctxmix_hf.recipes import Wanted, checked_top_k, map_names, resolve
+from ctxmix_hf.recipes import Specs, Wanted, checked_top_k, map_names, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
-from ctxmix_hf.text.batch import TextBatch, vocabulary_id
+from ctxmix_hf.text.batch import TextBatch, pieces_of, vocabulary_id
 from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.text.segments import Segments, check_segments
 from ctxmix_hf.text.targets import Target
@@ -53,7 +53,7 @@ CALL_OPTIONS = ("max_memory", "cache")
 def explain(
     model: Any,
     text: Any,
-    method: Any = DEFAULT_METHOD,
+    method: Specs = DEFAULT_METHOD,
     *,
     target: Target = None,
     targets: Sequence[Target] | None = None,
@@ -253,7 +253,7 @@ def pooled(made: Any, pooling: Pooling | None, hidden: Tensor | None = None) -> 
 def attribute(
     model: Any,
     inputs: Any,
-    method: Any = "integrated_gradients",
+    method: str | AbstractAttribution = "integrated_gradients",
     class_index: Any = None,
     of: str | None = None,
     *,
@@ -358,9 +358,8 @@ def _one_record(base: Any, found: Any) -> ModelRecord:
     texts = [record for record in found.values() if record.input_ids is not None]
     if len(texts) != 1:
         raise UnsupportedMethodError(
-            f"{type(base).__name__} has several towers ({', '.join(found)}), and a score of both "
-            "is no score of one's tokens: use explain, "
-            "or one tower with a head of its own."
+            f"{type(base).__name__} has several towers ({', '.join(found)}), and its score "
+            "belongs to none of them alone: use explain, or one tower with a head of its own."
         )
     return texts[0]  # type: ignore[no-any-return]
 
@@ -460,7 +459,7 @@ class _Classes:
             found = vocabulary_id(self.tokenizer, name)
             if found is not None:
                 return found
-            pieces = self.tokenizer.tokenize(name)
+            pieces = pieces_of(self.tokenizer, name)
             near = difflib.get_close_matches(
                 name,
                 [word for word in self.tokenizer.get_vocab() if word[:1] == name[:1]],
@@ -537,7 +536,7 @@ def _warn_of_random(model: Any, *, head: bool) -> None:
         )
 
 
-def _make(method: Any, options: dict[str, Any]) -> AbstractAttribution:
+def _make(method: str | AbstractAttribution, options: dict[str, Any]) -> AbstractAttribution:
     if isinstance(method, AbstractAttribution):
         if options:
             raise OptionError(

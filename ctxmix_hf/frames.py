@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ctxmix_hf.attribution import AbstractAttribution
 from ctxmix_hf.errors import InputError, InputTypeError, MissingDependencyError, UnknownNameError
 from ctxmix_hf.explaining import attribute, explain
+from ctxmix_hf.recipes import Spec
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 
@@ -31,7 +33,7 @@ class TextFrame:
         self,
         model: Any,
         column: str = "text",
-        method: Any = DEFAULT_METHOD,
+        method: Spec = DEFAULT_METHOD,
         *,
         target: Any = None,
         pair: str | None = None,
@@ -63,7 +65,7 @@ class TextFrame:
         self,
         model: Any,
         column: str = "text",
-        method: Any = "integrated_gradients",
+        method: str | AbstractAttribution = "integrated_gradients",
         *,
         pair: str | None = None,
         words: bool = True,

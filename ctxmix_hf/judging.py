@@ -15,6 +15,7 @@ from ctxmix_hf.calling import read_batch
 from ctxmix_hf.errors import InputError, UnsupportedModelError
 from ctxmix_hf.explaining import attribute, explain
 from ctxmix_hf.instrumentation.awake import keeps_modes
+from ctxmix_hf.recipes import Spec
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.text.batch import reads
 from ctxmix_hf.text.kinds import Tokenizer
@@ -61,18 +62,21 @@ class ExplainFunc:
     `model` is the `ArrayModel` the metric holds, or the metric's own copy of it with other weights.
     """
 
-    method: Any = DEFAULT_METHOD
+    method: Spec | AbstractAttribution = DEFAULT_METHOD
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, model: Any, inputs: Any, targets: Any, **_: Any) -> Any:
         tensors = model.tensors(inputs)
-        if self.method in ATTRIBUTIONS or isinstance(self.method, AbstractAttribution):
+        method = self.method
+        if isinstance(method, AbstractAttribution) or (
+            isinstance(method, str) and method in ATTRIBUTIONS
+        ):
             classes = np.asarray(targets).reshape(-1).tolist()
-            made = attribute(model.model, tensors, self.method, classes, **self.options)
+            made = attribute(model.model, tensors, method, classes, **self.options)
         else:
             asked = dict(self.options)
             target = asked.pop("target", None)
-            made = explain(model.model, tensors, self.method, **asked).attribution(target)
+            made = explain(model.model, tensors, method, **asked).attribution(target)
         scores = made.scores.double().cpu().numpy()
         if reads(model.model) != "images":
             return scores[:, None]
@@ -86,7 +90,7 @@ class ExplainFunc:
 def to_quantus(
     model: Any,
     inputs: Any,
-    method: Any = DEFAULT_METHOD,
+    method: Spec | AbstractAttribution = DEFAULT_METHOD,
     class_index: Any = None,
     *,
     tokenizer: Tokenizer | None = None,

@@ -24,7 +24,13 @@ from ctxmix_hf import auto
 from ctxmix_hf.auto import DTYPE, model_path
 from ctxmix_hf.bundled import AGREEMENT, SENTIMENT
 from ctxmix_hf.embedders import KINDS
-from ctxmix_hf.errors import CtxmixError, CtxmixWarning, InputError, MissingDependencyError
+from ctxmix_hf.errors import (
+    CtxmixError,
+    CtxmixWarning,
+    InputError,
+    MissingDependencyError,
+    first_line,
+)
 from ctxmix_hf.heads import LM_HEADS, head_of
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import MODES, model_files, read_pooling
@@ -154,9 +160,9 @@ def _why_not(name: str, error: BaseException, quantised: str | None) -> str:
     if quantised is not None:
         return (
             f"The model {name!r} is quantised with {quantised}, and what reads that is not here: "
-            f"{_first_line(error).rstrip('.')}. Install it, or load the checkpoint that is not quantised."
+            f"{first_line(error).rstrip('.')}. Install it, or load the checkpoint that is not quantised."
         )
-    return f"Could not load the model {name!r}: {_first_line(error)}"
+    return f"Could not load the model {name!r}: {first_line(error)}"
 
 
 def _loader(path: Any, keywords: dict[str, Any], lm_head: bool) -> Any:
@@ -282,9 +288,3 @@ def example_of(model: str, tokenizer: Tokenizer) -> str:
     if model == SENTIMENT.name:
         return SENTIMENT.example
     return AGREEMENT.example.replace("[MASK]", mask or "are")
-
-
-def _first_line(error: BaseException) -> str:
-    return next(
-        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-    )

@@ -25,6 +25,7 @@ from ctxmix_hf.recipes import (
     LayerMaps,
     LayerRows,
     Recipe,
+    Specs,
     Wanted,
     compute_maps,
     methods_to_json,
@@ -52,7 +53,7 @@ class PushToHub:
     and removed with it; the Hub's code is imported when it is called.
     """
 
-    def __init__(self, model: Any, owner: Instrumentation, methods: Any = None) -> None:
+    def __init__(self, model: Any, owner: Instrumentation, methods: Specs | None = None) -> None:
         self.model, self.owner, self.methods = model, owner, methods
 
     def __call__(self, repo_id: str, **options: Any) -> str:
@@ -80,7 +81,7 @@ def write_methods(config: Any, value: Any) -> None:
 class RecordMaps:
     """Maps that are made when the whole record is there; a `cache` (a `MapStore`) gives what it has."""
 
-    methods: Any
+    methods: Specs
     options: dict[str, Any]
     # its methods read some rows of attention only, so that none of it is kept
     defers: bool = False
@@ -117,7 +118,7 @@ class MapsOfCall:
     """
 
     def begin(
-        self, methods: Any, options: dict[str, Any], whole: bool = False
+        self, methods: Specs, options: dict[str, Any], whole: bool = False
     ) -> LayerMaps | LayerRows | LayerTops | RecordMaps:
         recipes, wanted = resolve(methods), Wanted.asked(options)
         few = all(r.method.defers and not r.method.by_rows for r in recipes.values())
@@ -142,7 +143,7 @@ class MapsOfCall:
         joins = all(recipe.aggregation != "flow" for recipe in recipes.values())
         return LayerRows(recipes, budget, wanted) if joins else from_record
 
-    def check(self, base: Any, x: Tensor, methods: Any, options: dict[str, Any]) -> None:
+    def check(self, base: Any, x: Tensor, methods: Specs, options: dict[str, Any]) -> None:
         """Whole maps of a long input are refused where they would not fit into memory, with what can be had."""
         wanted = Wanted.asked(options)
         config, recipes = base.config, resolve(methods)
@@ -205,7 +206,7 @@ def _check_work(config: Any, recipes: dict[str, Recipe], layers: int, tokens: in
 def instrument(
     model: Model,
     tokenizer: Tokenizer | None = None,
-    methods: Any = None,
+    methods: Specs | None = None,
     *,
     layers: Iterable[str | nn.Module] | None = None,
 ) -> Model:

@@ -25,7 +25,7 @@ from ctxmix_hf.explaining import attribute
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.modeling import instrument
-from ctxmix_hf.recipes import TargetRows, Wanted, resolve
+from ctxmix_hf.recipes import Specs, TargetRows, Wanted, resolve
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
@@ -103,7 +103,7 @@ class ContextMixingPipeline(_Pipeline):  # type: ignore[misc]
     def _forward(
         self,
         inputs: dict[str, Any],
-        method: Any = DEFAULT_METHOD,
+        method: Specs | AbstractAttribution = DEFAULT_METHOD,
         target: Any = None,
         segments: Segments | None = None,
         **asked: Any,

@@ -152,6 +152,7 @@ def map_names() -> list[str]:
 
 
 Spec = str | AbstractMethod | Recipe
+Specs = Spec | Iterable[Spec]
 
 
 def method(name: str, **options: Any) -> Recipe:
@@ -201,7 +202,7 @@ def _check_options(name: str, made: AbstractMethod, options: dict[str, Any]) -> 
             )
 
 
-def resolve(specs: Spec | Iterable[Spec]) -> dict[str, Recipe]:
+def resolve(specs: Specs) -> dict[str, Recipe]:
     """What a call asked for, keyed as it will find it again."""
     listed = [specs] if isinstance(specs, str | AbstractMethod | Recipe) else list(specs)
     resolved: dict[str, Recipe] = {}
@@ -221,7 +222,7 @@ def plain_name(key: str) -> str:
     return key.partition("(")[0]
 
 
-def _recipe(spec: Any) -> Recipe:
+def _recipe(spec: Spec) -> Recipe:
     if isinstance(spec, Recipe):
         return spec
     if isinstance(spec, str):
@@ -745,7 +746,7 @@ def rows_of_maps(
 
 
 def rows_of_record(
-    record: ModelRecord, methods: Any, wanted: Wanted, max_memory: Any, output: Any
+    record: ModelRecord, methods: Specs, wanted: Wanted, max_memory: Any, output: Any
 ) -> dict[str, TargetRows | ContextMixingMap]:
     """Rows where some method needs the whole record: an input method that can computes these alone,
     of any other the whole map is made.
@@ -778,7 +779,7 @@ def rows_of_record(
 
 
 def compute_maps(
-    record: ModelRecord, methods: Any, max_memory: Any = None
+    record: ModelRecord, methods: Specs, max_memory: Any = None
 ) -> dict[str, ContextMixingMap]:
     """All methods of one call from one record."""
     recipes, budget = resolve(methods), Budget.of(max_memory)
@@ -844,7 +845,7 @@ def _as_map(
 
 
 # ---- as a config keeps them -----------------------------------------------------------------------------------
-def methods_to_json(methods: Any) -> list[Any]:
+def methods_to_json(methods: Specs) -> list[Any]:
     """Methods as a config can keep them: names, or a name with all its options."""
     return (
         [] if methods is None else [_spec(key, recipe) for key, recipe in resolve(methods).items()]

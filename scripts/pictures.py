@@ -41,10 +41,11 @@ def page(model) -> str:
     """What the page's picture shows, in words: its alt text."""
     row = cm.explain(model, OPENING, "alti").words().attribution("[MASK]")
     words, scores = row.tokens[0].shown(), row.scores[0].tolist()
-    (one, most), (two, next_) = sorted(
+    (one, most), *rest = sorted(
         ((word, share) for word, share in zip(words, scores, strict=True) if word != "[MASK]"),
         key=lambda item: -item[1],
-    )[:2]
+    )
+    two, next_ = next((word, share) for word, share in rest if word in ("boy", "old"))  # of content
     return (
         f"The page: [MASK] took {100 * most:.0f} % from {one}, {most / next_:.1f} times as much as from {two}, "
         "over the sentence in colour and its map"
@@ -64,11 +65,14 @@ def account(model) -> str:
 
 
 def first_map(model) -> None:
-    """The opening sentence under ALTI and attention rollout, each as `m.plot` draws it."""
-    made = []
-    for m in cm.explain(model, OPENING, ["alti", "attention_rollout"]).values():
-        words = m.words()
+    """The opening sentence under ALTI and attention rollout, each as `m.plot` draws it, on one scale."""
+    both = [m.words() for m in cm.explain(model, OPENING, ["alti", "attention_rollout"]).values()]
+    of_others = [m.input[0, -1] * ~torch.eye(m.size, dtype=torch.bool) for m in both]
+    top, made = max(float(values.max()) for values in of_others), []
+    for words in both:
         figure = words.plot(marked=[words.tokens[0].shown().index("[MASK]")], diagonal=False)
+        for drawn in (*figure.axes[0].images, *figure.axes[0].collections):
+            drawn.set_clim(0, top)
         figure.savefig(IMAGES / "half.png", dpi=110)
         made.append(Image.open(IMAGES / "half.png").convert("RGB"))
     high = max(half.height for half in made)
@@ -220,7 +224,8 @@ def pairs() -> None:
         for x, i in zip(places[side], keep[side], strict=True):
             left.text(x, y, names[side][i], ha="center", va=at, fontsize=9)
     left.set_axis_off()
-    left.set_title(f"cosine {words.cosine:.2f}: {words.finding()}", fontsize=10, pad=18)
+    said = words.finding().replace("; ", ";\n")
+    left.set_title(f"cosine {words.cosine:.2f}: {said}", fontsize=10, pad=18)
     image = right.imshow(table, cmap="RdBu", vmin=-top, vmax=top, aspect="auto")
     right.set_yticks(range(len(keep[0])), [names[0][i] for i in keep[0]], fontsize=8)
     right.set_xticks(

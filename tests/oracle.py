@@ -92,6 +92,40 @@ def parts(layer: PostNormLayer, x: Tensor) -> dict[str, Tensor]:
     }
 
 
+class RowByRow:
+    """Rows of a layer's maps for inputs whose `[T, T, D]` vectors would not fit: `z[i, j]` of one i, then the next."""
+
+    def __init__(self, layer: PostNormLayer, x: Tensor) -> None:
+        self.layer, self.x = layer, x
+        split = lambda linear: linear(x).unflatten(-1, (layer.heads, -1)).transpose(0, 1)
+        self.query, self.key, values = split(layer.query), split(layer.key), layer.values(x)
+        size = values.shape[-1]
+        self.put = [  # what head h puts of each source, [T, D]
+            values[h] @ layer.dense.weight[:, h * size : (h + 1) * size].T
+            for h in range(layer.heads)
+        ]
+
+    def of(self, name: str, i: int) -> Tensor:
+        """Row i `[T]`: Abnar & Zuidema 2020 (0.5 A + 0.5 I), Ferrando et al. 2022 (eq. 9-11), N_RESLN as shares."""
+        scores = self.key @ self.query[:, i, :, None] / self.query.shape[-1] ** 0.5
+        attention = scores[..., 0].softmax(-1)  # [H, T]
+        if name == "attention_rollout":
+            row = 0.5 * attention.mean(0)
+            row[i] += 0.5
+            return row
+        z = sum(a[:, None] * put for a, put in zip(attention, self.put, strict=True))
+        z[i] = z[i] + self.x[i]
+        u, norm = z.sum(0) + self.layer.dense.bias, self.layer.norm1
+        deviation = (u.var(correction=0) + norm.eps).sqrt()
+        zt = (z - z.mean(-1, keepdim=True)) / deviation * norm.weight
+        y = layer_norm(u, u.shape, norm.weight, norm.bias, norm.eps)
+        if name == "norm_rollout":
+            row = zt.norm(dim=-1)
+        else:
+            row = (y.abs().sum() - (y - zt).abs().sum(-1)).clamp(min=0)
+        return row / row.sum()
+
+
 def value_zeroing(layer: PostNormLayer, x: Tensor) -> Tensor:
     """Mohebbi et al. 2023, eq. 10: cosine distance of each token's output to itself with source j
     zeroed, rows to shares.

@@ -4,6 +4,7 @@ library's own number.
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,12 @@ def test_words_and_files(folder: Path, tmp_path: Path) -> None:
         s.total, abs=1e-6
     )
     assert len(words.top(3)) == 3 and "alone gives" in s.finding()
+    special = [torch.tensor(side.tokens[0].special) for side in (s.a, s.b)]
+    inside = float(s.pairs[~special[0]][:, ~special[1]].sum())  # what lies between words
+    rest, biases = map(
+        float, re.findall(r"special tokens give (\S+), biases (\S+)$", s.finding())[0]
+    )
+    assert inside + rest + biases == pytest.approx(s.cosine, abs=0.02)
     for suffix in ("json", "npz", "safetensors"):
         again = cm.Similarity.load(s.save(tmp_path / f"s.{suffix}"))
         assert (

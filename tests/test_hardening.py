@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,28 +51,110 @@ def test_short(words: list[str]) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("name", ["load", "soak"])
+def _require_commit(name: str) -> None:
+    """A commit of this repository, where all of it is here to ask."""
+    git = ["git", "-C", str(ROOT)]
+    asked = [*git, "rev-parse", "--is-shallow-repository"]
+    shallow = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    if not (ROOT / ".git").exists() or shallow != "false":
+        pytest.skip("no git repository with its whole history")
+    asked = [*git, "cat-file", "-e", f"{name}^{{commit}}"]
+    assert not subprocess.run(asked, check=False).returncode, f"{name} is no commit of ours"
+
+
+@pytest.mark.parametrize("name", ["load", "soak", "fuzz"])
 def test_committed_results_say_which_commit_made_them(name: str) -> None:
     made = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-    assert len(made["commit"].split()[0]) == 12
+    assert len(made["commit"]) == 12  # with changes, it would be longer
     if name == "soak":
         assert (
             made["calls"] >= 2000
             and max(made["megabytes_per_call_in_the_last_half"].values()) <= made["flat_below"]
         )
-    else:
+    elif name == "load":
         assert not made["failed"] and made["abandoned_and_computed"] == 0
+    else:
+        assert not any(row["finds"] for row in made["readers"].values())
+    _require_commit(made["commit"])
+
+
+TABLE = ROOT / "docs" / "security.md"
+
+
+def _rows() -> dict[str, tuple[int, int]]:
+    """Attack: tries, and how many got through; of two tables the later one."""
+    found = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| .+ \|$", TABLE.read_text(), re.M)
+    return {attack: (int(tries), int(through)) for attack, tries, through in found}
+
+
+def test_every_attack_of_the_table_was_tried_and_none_got_through() -> None:
+    rows = _rows()
+    assert len(rows) > 30
+    assert not [attack for attack, (tries, through) in rows.items() if through or not tries]
+    assert {f"{attack} (tests)" for attack in _tested()} <= rows.keys()
 
 
 def test_the_table_of_attacks_says_which_commit_made_it() -> None:
-    text = (ROOT / "docs" / "security.md").read_text()
-    rows = [
-        line.split(" | ")
-        for line in text.splitlines()
-        if line.startswith("| ") and not line.startswith("| attack")
-    ]
-    assert "\nCommit " in text and len(rows) > 10
-    assert all(row[2].strip() == "0" for row in rows), "an attack got through"
+    written = TABLE.read_text().partition("<!-- written by")[2].partition("<!-- end -->")[0]
+    cited = set(re.findall(r"[Cc]ommit ([^,)]+)[,)]", written))
+    assert cited
+    for name in cited:
+        assert re.fullmatch(r"[0-9a-f]{12}", name), name
+        _require_commit(name)
+
+
+def test_the_table_says_what_the_fuzzer_found() -> None:
+    made = json.loads((ROOT / "benchmarks" / "results" / "fuzz.json").read_text())
+    kept = [path for path in (ROOT / "tests" / "fuzz_corpus").glob("*/*") if path.is_file()]
+    readers, rows = len(made["readers"]), _rows()
+    words = f"{readers} readers (`scripts/fuzz.py`, commit {made['commit']})"
+    executions = sum(row["executions"] for row in made["readers"].values())
+    assert rows[f"coverage-guided fuzzing of {words}"] == (executions, 0)
+    assert rows[f"files kept by the fuzzer, {readers} readers"] == (len(kept), 0)
+
+
+def _tested() -> dict[str, tuple[list[str], str]]:
+    """What `scripts/attacks.py` runs, read and not imported: it changes the environment."""
+    tree = ast.parse((ROOT / "scripts" / "attacks.py").read_text(encoding="utf-8"))
+    (found,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TESTED"
+    )
+    return ast.literal_eval(found)
+
+
+@pytest.mark.parametrize("attack", sorted(_tested()))
+def test_every_test_that_the_table_counts_exists(attack: str) -> None:
+    """Files by their path, and each word of `-k` in the name of a test or of one of its cases."""
+    words, _ = _tested()[attack]
+    files = [ROOT / "tests" / word for word in words if word.endswith(".py")]
+    assert files and all(path.is_file() for path in files), files
+    said = {
+        str(getattr(node, "name", getattr(node, "value", "")))
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.Constant)
+    }
+    for word in words[words.index("-k") + 1].split() if "-k" in words else ():
+        assert word in ("or", "and", "not") or any(word in name for name in said), word
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["test_hardening.py", "-k", "no_such_test"], ["viz/test_gone.py"]],
+    ids=["name", "file"],
+)
+def test_tests_that_are_gone_are_an_attack_that_got_through(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS"):  # put back afterwards
+        monkeypatch.setenv(name, "1")
+    from scripts import attacks
+
+    monkeypatch.setattr(attacks, "TESTED", {"gone": (words, "nothing")})
+    (row,) = attacks.tested(2)
+    assert (row.tries, row.through) == (0, 1)
 
 
 LOADER = """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -68,6 +70,25 @@ def imports(path: Path) -> list[str]:
     return [name for name in found if name in known and name != "ctxmix_hf"]
 
 
+def taken_from(path: Path) -> set[str]:
+    """The modules whose own names, not their submodules, a file takes by `from ... import ...`."""
+    known = modules()
+    return {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in known
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in known and alias.name != "__version__"
+    }
+
+
+def takes_public_names(path: Path) -> bool:
+    """Does it import the package itself, through which everything can be reached?"""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    plain = (a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names)
+    return "ctxmix_hf" in plain or "ctxmix_hf" in taken_from(path)
+
+
 @cache
 def modules() -> dict[str, Path]:
     """Every module of the package, by its dotted name."""
@@ -90,17 +111,36 @@ def test_imports_point_down(name: str) -> None:
         )
 
 
+def test_the_drawing_of_the_layers_is_the_order() -> None:
+    """docs/architecture.md names every part once, none above what it may import."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \| ", text, flags=re.MULTILINE)
+    drawn = [re.findall(r"`(\w+)`", row) for row in rows]
+    level = parts()
+    assert sorted(name for row in drawn for name in row) == sorted(set(level) - {"__main__"})
+    for above, below in pairwise(drawn):
+        assert min(level[name] for name in above) >= max(level[name] for name in below)
+
+
 def test_no_import_leads_back() -> None:
-    """Over all imports, those inside functions and for type checking too, there is no cycle."""
-    graph = {
-        name: {other for other in imports(path) if not f"{name}.".startswith(f"{other}.")}
-        for name, path in modules().items()
-    }
-    del graph["ctxmix_hf"]  # the public names, imported by nothing below
+    """Over all imports, those inside functions and for type checking too, there is no cycle. What a module takes from
+    the packages it stands in counts, their submodules as themselves.
+    """
+    graph = {}
+    for name, path in modules().items():
+        others = {other for other in imports(path) if not f"{name}.".startswith(f"{other}.")}
+        graph[name] = (others | taken_from(path)) - {name, "ctxmix_hf"}
+    del graph["ctxmix_hf"]  # the public names: who takes them is the next test
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail("imports lead back: " + " <- ".join(error.args[1]))
+
+
+def test_only_the_page_uses_the_public_names() -> None:
+    """`import ctxmix_hf` reaches everything, so below the page it would hide where an import points."""
+    users = {name for name, path in modules().items() if takes_public_names(path)}
+    assert {name.split(".")[1] for name in users} == {"demo"}
 
 
 def test_the_check_sees_imports_wherever_they_stand(tmp_path: Path) -> None:
@@ -116,6 +156,11 @@ def test_the_check_sees_imports_wherever_they_stand(tmp_path: Path) -> None:
         "ctxmix_hf.hub",
         "ctxmix_hf.hub.store",
     }
+    for code in ("import ctxmix_hf as cm", "def f():\n    from ctxmix_hf import MapStore"):
+        hidden.write_text(f"{code}\n")
+        assert takes_public_names(hidden)
+    hidden.write_text("from ctxmix_hf import __version__, loading\n")
+    assert not takes_public_names(hidden) and imports(hidden) == ["ctxmix_hf.loading"]
 
 
 def test_no_module_hides_a_public_function() -> None:
@@ -165,13 +210,16 @@ def test_instrumenting_does_not_import_the_hub() -> None:
 def test_only_one_module_calls_a_tokenizer_or_a_processor() -> None:
     """Everything else asks `text.batch`, so that texts become tensors in one way."""
     readers = {"tokenizer", "processor"}
+    verbs = {"tokenize", "encode_plus", "batch_encode_plus"}
     for name, path in modules().items():
         if name == "ctxmix_hf.text.batch":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                assert called not in readers, f"{name}, line {node.lineno}, calls a {called}"
+                assert called not in readers | verbs, f"{name}, line {node.lineno}: {called}"
+                asked = ast.unparse(node.func).split(".")[:-1][-1:]
+                assert called != "encode" or not readers & {*asked}, f"{name}, line {node.lineno}"
 
 
 def test_no_module_writes_to_a_record() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -565,6 +566,23 @@ def test_one_token() -> None:
     model = build("BertForMaskedLM")
     l = cm.ledger(model, torch.tensor([[4]]), class_index=5, position=0)
     assert l.scores.shape == (1, 1) and float(l.gap) < 1e-12
+
+
+def test_a_finding_names_what_speaks_against_it(masked: Any) -> None:
+    """The largest word of the other sign, where none of the largest words has it."""
+    l = cm.ledger(masked, "the bleaching keys [MASK] old", class_index="are").words()
+    names = l.tokens[0].shown()
+    of = lambda *scores: replace(
+        l,
+        scores=torch.tensor([scores], dtype=torch.float64),
+        value=torch.tensor([sum(scores)], dtype=torch.float64),
+    ).finding()
+    rest = [0.0] * (len(names) - 5)
+    assert of(5.0, 4.0, 3.0, -0.5, -0.2, *rest).endswith(
+        f"{names[2]} +3.00, {names[3]} -0.50, biases {float(l.bias[0]):+.2f}"
+    )
+    assert f"{names[3]}" not in of(5.0, -4.0, 3.0, -0.5, -0.2, *rest)  # one of them is against it
+    assert of(5.0, 4.0, 3.0, -0.001, 0.0, *rest).count(",") == 3  # nothing worth a number
 
 
 # ---- the result

@@ -34,8 +34,9 @@ from ctxmix_hf.methods import alti as alti_method
 from ctxmix_hf.recipes import TargetRows
 from ctxmix_hf.text.segments import paragraphs, segment_groups, sentences
 from ctxmix_hf.text.tokens import numbered
-from tests import small
+from tests import oracle, small
 from tests.instrumentation.test_towers import two_towers
+from tests.test_oracle import bert_layers
 
 LAYER_METHODS = [
     "attention",
@@ -55,7 +56,9 @@ LAYER_METHODS = [
 TARGETS: list[Any] = ["mean_pool", 5, [3, -1]]
 
 
-def modern(dtype: torch.dtype = torch.float64, layers: int = 4, window: int = 32) -> Any:
+def modern(
+    dtype: torch.dtype = torch.float64, layers: int = 4, window: int = 32, tokens: int = 8192
+) -> Any:
     torch.manual_seed(0)
     config = ModernBertConfig(
         hidden_size=32,
@@ -64,6 +67,7 @@ def modern(dtype: torch.dtype = torch.float64, layers: int = 4, window: int = 32
         intermediate_size=48,
         vocab_size=100,
         local_attention=window,
+        max_position_embeddings=tokens,
         global_attn_every_n_layers=3,
         initializer_range=0.4,
         pad_token_id=0,
@@ -76,11 +80,12 @@ def modern(dtype: torch.dtype = torch.float64, layers: int = 4, window: int = 32
     return cm.instrument(ModernBertModel(config).eval().to(dtype))
 
 
-def bert(dtype: torch.dtype = torch.float64, attention: str = "sdpa") -> Any:
+def bert(
+    dtype: torch.dtype = torch.float64, attention: str = "sdpa", layers: int = 2, tokens: int = 400
+) -> Any:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=100, max_position_embeddings=400, attn_implementation=attention, **small.BERT
-    )
+    size = {**small.BERT, "num_hidden_layers": layers, "max_position_embeddings": tokens}
+    config = BertConfig(vocab_size=100, attn_implementation=attention, **size)
     return cm.instrument(BertModel(config).eval().to(dtype))
 
 
@@ -133,6 +138,50 @@ def test_rows_are_the_whole_maps_rows(make: Any, deferring: Any) -> None:
             blocks["effective_attention"].meta["notes"][note],
             whole["effective_attention"].meta["notes"][note],
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [modern, bert])
+def test_rows_of_a_thousand_tokens_are_the_whole_maps_rows(make: Any, deferring: Any) -> None:
+    model, ids = make(layers=2, tokens=1024), torch.randint(5, 90, (1, 1024))
+    ask = lambda **o: model(input_ids=ids, output_context_mixing=LAYER_METHODS, **o).context_mixing
+    with torch.no_grad():
+        deferring(10**9)
+        whole = ask()
+        deferring(256)
+        rows = ask(targets=TARGETS)
+    for name in LAYER_METHODS:
+        for number, target in enumerate(TARGETS):
+            expected, found = whole[name].attribution(target), rows[name].attribution(number)
+            gap = (found.scores - expected.scores).abs().max()
+            assert gap <= 1e-9 * whole[name].input.abs().max(), (name, target)
+
+
+@pytest.mark.slow
+def test_rows_of_two_thousand_tokens_are_those_of_the_equations() -> None:
+    """Above the lengths whole maps are compared at: each row from the vectors of its own parts, one token at a time."""
+    tokens, target = 2048, 700
+    model = bert(tokens=tokens)
+    ids = torch.randint(5, 90, (1, tokens))
+    with torch.no_grad():
+        made = model(
+            input_ids=ids,
+            output_decomposition=False,
+            output_context_mixing=["attention_rollout", "alti", "norm_rollout"],
+            targets=[target],
+        ).context_mixing
+        hidden = model(input_ids=ids, output_hidden_states=True).hidden_states
+        layers = bert_layers(model)
+        for name in ("attention_rollout", "alti", "norm_rollout"):
+            carried = torch.zeros(tokens, dtype=torch.float64)
+            carried[target] = 1
+            for layer, x in zip(reversed(layers), reversed(hidden[:-1]), strict=True):
+                rows = oracle.RowByRow(layer, x[0])
+                below = torch.zeros_like(carried)
+                for i in carried.nonzero().flatten().tolist():
+                    below += carried[i] * rows.of(name, i)
+                carried = below
+            torch.testing.assert_close(made[name].scores[0, 0], carried, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["alti", "globenc", "attention_rollout", "alti+none"])
@@ -196,7 +245,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("name", ["attention_rollout", "globenc", "alti", "effective_attention"])
+@pytest.mark.parametrize("name", LAYER_METHODS)
 def test_no_tensor_of_tokens_by_tokens_per_head(name: str, deferring: Any) -> None:
     """The guard: with a target nothing has T x T elements per head, neither in the first call, which proves the
     layers, nor in later ones. (The model's own window mask has T x T, without heads.)
@@ -258,22 +307,61 @@ def test_alti_by_coordinates_is_the_plain_loop(
     assert 0 < float(plain.max()) <= 1
 
 
+def operations(model: Any, **asked: Any) -> int:
+    with FlopCounterMode(display=False) as flops, torch.no_grad():
+        model(**asked)
+    return int(flops.get_total_flops())
+
+
+@pytest.mark.parametrize("name", ["attention_rollout", "effective_attention"])
+def test_a_budget_of_memory_bounds_what_is_made_on_the_way(name: str) -> None:
+    """README: results and what the model computes are outside of it. One layer's map is the largest thing made."""
+    tokens, heads = 1024, 16
+    config = {**small.BERT, "hidden_size": 64, "num_attention_heads": heads}
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(vocab_size=100, max_position_embeddings=tokens, **config)).eval()
+    ask = {
+        "input_ids": torch.randint(5, 90, (1, tokens)),
+        "output_context_mixing": [name],
+        "max_memory": "4MB",
+    }
+    cm.instrument(model)
+    with torch.no_grad():
+        model(**ask)  # the first call proves the layers
+        with Largest() as guard:
+            result = model(**ask).context_mixing[name].layers
+    assert guard.elements <= result.numel() < heads * tokens * tokens / 4
+
+
+@pytest.mark.parametrize("name", ["attention_rollout", "globenc", "norm_rollout"])
+def test_a_row_costs_no_product_of_maps(name: str, deferring: Any) -> None:
+    """A row's rollout is vector times matrix: the whole call takes fewer operations than one product of two maps."""
+    tokens, model = 1024, modern(torch.float32, layers=3, window=2048)
+    ids = torch.randint(5, 90, (1, tokens))
+    deferring(128)
+    ask = {"input_ids": ids, "output_context_mixing": [name], "targets": ["mean_pool"]}
+    operations(model, **ask)  # the first call proves the layers
+    assert operations(model, **ask) < tokens**3 / 2
+    del ask["targets"]
+    with FlopCounterMode(display=False) as flops, torch.no_grad():
+        assert model(**ask).context_mixing[name].input.shape[-1] == tokens
+    assert flops.get_total_flops() >= 2 * 2 * tokens**3  # the count sees what it is there for
+
+
 def test_alti_of_a_long_text_makes_no_vectors_of_pairs(deferring: Any) -> None:
     """A product per head in place of the vectors of all pairs: counted, not timed."""
     model = modern(torch.float32, layers=1)
     ids = torch.randint(5, 90, (1, 1024))
     deferring(128)
 
-    def operations(**asked: Any) -> int:
-        with FlopCounterMode(display=False) as flops, torch.no_grad():
-            model(input_ids=ids, **asked)
-        return flops.get_total_flops()
+    def asked(name: Any) -> int:
+        ask = {"output_context_mixing": [name], "targets": ["mean_pool"]}
+        return operations(model, input_ids=ids, **ask)
 
-    ask = lambda name: {"output_context_mixing": [name], "targets": ["mean_pool"]}
-    operations(**ask("alti"))  # the first call proves the layers
-    rollout = operations(**ask("attention_rollout"))
-    plain = operations(**ask(cm.method("alti", norm=2))) - rollout  # has the vectors of all pairs
-    assert operations(**ask("alti")) - rollout < 0.5 * plain
+    asked("alti")  # the first call proves the layers
+    rollout = asked("attention_rollout")
+    plain = asked(cm.method("alti", norm=2)) - rollout  # has the vectors of all pairs
+    assert asked("alti") - rollout < 0.5 * plain
 
 
 @pytest.mark.parametrize("make", [modern, bert, gpt2])

@@ -81,6 +81,39 @@ def test_guides_name_what_exists(name: str) -> None:
         assert (ROOT / path).exists(), path
 
 
+PRELUDE = """
+from dataclasses import dataclass
+import torch
+from torch import Tensor
+import ctxmix_hf as cm
+from ctxmix_hf.algebra.budget import Budget
+from ctxmix_hf.formats import FORMATS, Format
+from ctxmix_hf.methods.base import METHODS, About, LayerMethod
+from ctxmix_hf.methods.norms import stage_norms
+from ctxmix_hf.records import LayerRecord
+"""
+TRIED = """
+m = cm.explain(cm.load_default()[0], "The cats sleep.", "closest")
+assert m.layers.shape[1] == 6 and bool((m.layers.sum(-1) == 1).all())
+assert m.save("map.txt").read_text().strip()
+"""
+
+
+def test_the_code_in_contributing_runs(tmp_path: Path) -> None:
+    """A method and a format, as they are printed, with nothing but imports before them."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(blocks) == 2
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([PRELUDE, *blocks, TRIED])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-1500:]
+
+
 def test_agents_commands_collect_tests() -> None:
     """The two lines that run one thing find something to run."""
     text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")

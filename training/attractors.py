@@ -57,7 +57,9 @@ def lexicon(rows: Iterable[MinimalPair], sentences: Iterable[str]) -> Lexicon:
         if pair is not None:
             forms = sorted((pair.good_word.lower(), pair.bad_word.lower()), key=len)
             (verbs if row.uid == VERB_SET else nouns).add((forms[0], forms[1]))
-    regular = {(base, other) for base, other in verbs if other.startswith(base) and other.endswith("s")}
+    regular = {
+        (base, other) for base, other in verbs if other.startswith(base) and other.endswith("s")
+    }
     known = nouns | _review_nouns(sentences) - regular
     return Lexicon(tuple(sorted(known)), tuple(sorted(_stems(sentences))), tuple(sorted(regular)))
 
@@ -66,7 +68,9 @@ def _stems(sentences: Iterable[str]) -> set[str]:
     """Words of any kind, used as nonce nouns: rare nouns reach the model as a stem and `##s` too."""
     endings = ("s", "ed", "ing", "ly", "y", "x", "ch", "sh")
     words = {word for sentence in sentences for word in sentence.split()}
-    return {word for word in words if len(word) > 2 and word.isalpha() and not word.endswith(endings)}
+    return {
+        word for word in words if len(word) > 2 and word.isalpha() and not word.endswith(endings)
+    }
 
 
 def _review_nouns(sentences: Iterable[str]) -> set[tuple[str, str]]:
@@ -87,7 +91,9 @@ def _review_nouns(sentences: Iterable[str]) -> set[tuple[str, str]]:
                 "their",
             )
     return {
-        (w, w + "s") for w, n in after_one.items() if n and len(w) > 2 and w.isalpha() and after_many[w + "s"]
+        (w, w + "s")
+        for w, n in after_one.items()
+        if n and len(w) > 2 and w.isalpha() and after_many[w + "s"]
     }
 
 
@@ -95,9 +101,12 @@ def stretch(pairs: Sequence[Pair], words: Lexicon, seed: int) -> list[Pair]:
     """For each pair whose verb follows a noun, one with words in between; the verb's number stays right."""
     dice = random.Random(seed)
     number = {form: plural for forms in words.nouns for plural, form in enumerate(forms)}
-    ready = [p for p in pairs if p.target_index > 1 and p.words[p.target_index - 1].lower() in number]
+    ready = [
+        p for p in pairs if p.target_index > 1 and p.words[p.target_index - 1].lower() in number
+    ]
     return [
-        _stretched(pair, number[pair.words[pair.target_index - 1].lower()], words, dice) for pair in ready
+        _stretched(pair, number[pair.words[pair.target_index - 1].lower()], words, dice)
+        for pair in ready
     ]
 
 
@@ -106,7 +115,12 @@ def _stretched(pair: Pair, plural: int, words: Lexicon, dice: random.Random) -> 
     if dice.random() < 0.5:
         subject = _noun(plural, words, dice)
     between = _between(words, dice)
-    text = (*pair.words[: pair.target_index - 1], subject, *between, *pair.words[pair.target_index :])
+    text = (
+        *pair.words[: pair.target_index - 1],
+        subject,
+        *between,
+        *pair.words[pair.target_index :],
+    )
     return Pair(pair.uid, text, pair.target_index + len(between), pair.good_word, pair.bad_word)
 
 
@@ -119,7 +133,11 @@ def _between(words: Lexicon, dice: random.Random) -> list[str]:
         return _preposition(words, dice) + _preposition(words, dice)
     many = dice.randrange(2)
     base, with_s = dice.choice(words.verbs)
-    return [dice.choice(("that", "who", "which")), *_noun_phrase(many, words, dice), base if many else with_s]
+    return [
+        dice.choice(("that", "who", "which")),
+        *_noun_phrase(many, words, dice),
+        base if many else with_s,
+    ]
 
 
 def _preposition(words: Lexicon, dice: random.Random) -> list[str]:

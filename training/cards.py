@@ -33,7 +33,11 @@ def write_cards(
     out: Path, agreement: Measures, linzen: Measures, sentiment: Measures, *, taught: bool
 ) -> None:
     """README.md into both model folders, with the accuracies of the stored weights."""
-    labels = "the mean of gold labels and a larger model's soft labels" if taught else "smoothed gold labels"
+    labels = (
+        "the mean of gold labels and a larger model's soft labels"
+        if taught
+        else "smoothed gold labels"
+    )
     _fill("agreement", out, heldout_rule=HELDOUT_RULE, **_agreement_results(agreement, linzen))
     _fill("sentiment", out, labels=labels, **sentiment)
 
@@ -59,7 +63,9 @@ def _agreement_results(measured: Measures, linzen: Measures) -> dict[str, object
 
 
 def _linzen_sentence(linzen: Measures) -> str:
-    several = ", ".join(f"{group}: {share:.3f} ({n})" for group, (share, n) in linzen["per_group"].items())
+    several = ", ".join(
+        f"{group}: {share:.3f} ({n})" for group, (share, n) in linzen["per_group"].items()
+    )
     return (
         "On Wikipedia sentences, ordinary English outside this small world (Linzen et al. 2016; evaluation\n"
         f"only, never trained on): {linzen['accuracy']:.3f} on the {linzen['pairs']} whose two forms are "

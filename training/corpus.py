@@ -139,11 +139,15 @@ def _hub_ids(source: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _read_folder(folder: Path) -> tuple[list[MinimalPair], list[tuple[str, int]], list[tuple[str, int]]]:
+def _read_folder(
+    folder: Path,
+) -> tuple[list[MinimalPair], list[tuple[str, int]], list[tuple[str, int]]]:
     files = sorted((folder / "blimp").glob("*.jsonl"))
     if not files:
         raise SystemExit(f"No BLiMP files: {folder / 'blimp'} holds no *.jsonl")
-    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()
+    ]
     blimp = [MinimalPair(r["UID"], r["sentence_good"], r["sentence_bad"]) for r in rows]
     return blimp, _read_tsv(folder / "sst2" / "train.tsv"), _read_tsv(folder / "sst2" / "dev.tsv")
 
@@ -158,7 +162,9 @@ def _read_cues(file: Path) -> Iterator[Pair]:
     for line in file.read_text(encoding="utf-8").splitlines():
         r = json.loads(line)
         cues = tuple(r["cue_indices"])
-        yield Pair(r["uid"], tuple(r["words"]), r["target_index"], r["good_word"], r["bad_word"], cues)
+        yield Pair(
+            r["uid"], tuple(r["words"]), r["target_index"], r["good_word"], r["bad_word"], cues
+        )
 
 
 def _derive_cues(blimp: Iterable[MinimalPair]) -> tuple[Pair, ...]:
@@ -179,6 +185,7 @@ def _read_hub(
     ]
     sst2 = load_dataset(sst2_id)
     splits = [
-        [(r["sentence"].strip(), int(r["label"])) for r in sst2[name]] for name in ("train", "validation")
+        [(r["sentence"].strip(), int(r["label"])) for r in sst2[name]]
+        for name in ("train", "validation")
     ]
     return blimp, splits[0], splits[1]

@@ -33,7 +33,9 @@ def evaluate_agreement(folder: Path, data: BoxData) -> Measures:
     blinded = [_without_cue(pair) for pair in heldout if pair.cue_indices]
     measured = _compare(folder, heldout, [pair.uid for pair in heldout])
     if blinded:
-        measured["without_cue"] = _compare(folder, blinded, [pair.uid for pair in blinded])["accuracy"]
+        measured["without_cue"] = _compare(folder, blinded, [pair.uid for pair in blinded])[
+            "accuracy"
+        ]
     return measured
 
 
@@ -67,7 +69,9 @@ def evaluate_sentiment(folder: Path, data: BoxData) -> Measures:
         ids, mask = pad(sequences[start : start + 64], tokenizer.pad_token_id)
         with torch.no_grad():
             guess = model(input_ids=ids, attention_mask=mask).logits.argmax(dim=1).tolist()
-        right += sum(g == y for g, (_, y) in zip(guess, data.sst_dev[start : start + 64], strict=True))
+        right += sum(
+            g == y for g, (_, y) in zip(guess, data.sst_dev[start : start + 64], strict=True)
+        )
     return {"accuracy": round(right / len(sequences), 4), "sentences": len(sequences)}
 
 
@@ -83,7 +87,9 @@ def _compare(folder: Path, pairs: Sequence[Pair], groups: Sequence[str]) -> Meas
     won: dict[str, list[bool]] = defaultdict(list)
     for start in range(0, len(asked), 64):
         some = asked[start : start + 64]
-        for (_, group), gap in zip(some, _gaps(model, tokenizer, [q for q, _ in some]).tolist(), strict=True):
+        for (_, group), gap in zip(
+            some, _gaps(model, tokenizer, [q for q, _ in some]).tolist(), strict=True
+        ):
             won[group].append(gap > 0)
     every = [result for results in won.values() for result in results]
     return {

@@ -12,13 +12,27 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from attractors import lexicon, stretch
-from corpus import BoxData, MinimalPair, Pair, expand_negation, heldout_keys, leaks, pair_of, split_words
+from corpus import (
+    BoxData,
+    MinimalPair,
+    Pair,
+    expand_negation,
+    heldout_keys,
+    leaks,
+    pair_of,
+    split_words,
+)
 from vocabulary import LONGEST, as_single_piece
 
 IGNORED = -100
 # Words whose number some other word decides wherever they stand in a grammatical sentence.
 AUXILIARIES = {"is": "are", "was": "were", "has": "have", "does": "do"}
-ANAPHORS = {"himself": "themselves", "herself": "themselves", "itself": "themselves", "themselves": "himself"}
+ANAPHORS = {
+    "himself": "themselves",
+    "herself": "themselves",
+    "itself": "themselves",
+    "themselves": "himself",
+}
 VERB_SETS = ("distractor_agreement_relational_noun", "regular_plural_subject_verb_agreement_1")
 # Sets whose two sentences differ in one word that another word of the sentence decides.
 AGREEMENT_PREFIXES = (
@@ -81,7 +95,9 @@ def spellings(text: str) -> list[str]:
 
 def language_texts(text: TrainingText) -> list[str]:
     """Texts for the masked LM: every fourth negated BLiMP sentence keeps its contraction."""
-    blimp = [row.good if i % 4 == 0 else expand_negation(row.good) for i, row in enumerate(text.rows)]
+    blimp = [
+        row.good if i % 4 == 0 else expand_negation(row.good) for i, row in enumerate(text.rows)
+    ]
     return blimp + [spelling for sentence in text.sentences for spelling in spellings(sentence)] * 2
 
 
@@ -97,10 +113,17 @@ def number_foils(rows: Sequence[MinimalPair]) -> dict[str, str]:
 
 def ask(tokenizer: PreTrainedTokenizerBase, pair: Pair) -> Question | None:
     """The question that a pair poses, or None where a word is not a single piece."""
-    good, bad = as_single_piece(tokenizer, pair.good_word), as_single_piece(tokenizer, pair.bad_word)
+    good, bad = (
+        as_single_piece(tokenizer, pair.good_word),
+        as_single_piece(tokenizer, pair.bad_word),
+    )
     if good is None or bad is None:
         return None
-    words = [*pair.words[: pair.target_index], tokenizer.mask_token, *pair.words[pair.target_index + 1 :]]
+    words = [
+        *pair.words[: pair.target_index],
+        tokenizer.mask_token,
+        *pair.words[pair.target_index + 1 :],
+    ]
     return Question(re.sub(r" ([.,?!])", r"\1", " ".join(words)), good, bad)
 
 
@@ -110,7 +133,9 @@ def agreement_pairs(text: TrainingText, seed: int) -> list[Pair]:
     foils = number_foils(text.rows)
     general = [pair for row in text.rows for pair in _pairs_in(row.good, foils, row.uid)]
     auxiliaries = {a: b for a, b in foils.items() if a in AUXILIARIES or a in AUXILIARIES.values()}
-    sst2 = [pair for sentence in text.sentences for pair in _pairs_in(sentence, auxiliaries, "sst2")]
+    sst2 = [
+        pair for sentence in text.sentences for pair in _pairs_in(sentence, auxiliaries, "sst2")
+    ]
     words = lexicon(text.rows, text.sentences)
     far = stretch(general, words, seed) + [
         p for again in range(3) for p in stretch(sst2, words, seed + again)
@@ -159,14 +184,24 @@ class PluralSplitter:
         ending = vocabulary["##s"]
         self.share = share
         self.cut = {
-            i: (vocabulary[w[:-1]], ending) for w, i in vocabulary.items() if self._plural(w, vocabulary)
+            i: (vocabulary[w[:-1]], ending)
+            for w, i in vocabulary.items()
+            if self._plural(w, vocabulary)
         }
 
     @staticmethod
     def _plural(word: str, vocabulary: dict[str, int]) -> bool:
-        return len(word) > 4 and word.endswith("s") and not word.startswith("##") and word[:-1] in vocabulary
+        return (
+            len(word) > 4
+            and word.endswith("s")
+            and not word.startswith("##")
+            and word[:-1] in vocabulary
+        )
 
     def __call__(self, ids: Sequence[int]) -> list[int]:
         draws = torch.rand(len(ids)).tolist()
-        parts = [self.cut.get(i, (i,)) if d < self.share else (i,) for i, d in zip(ids, draws, strict=True)]
+        parts = [
+            self.cut.get(i, (i,)) if d < self.share else (i,)
+            for i, d in zip(ids, draws, strict=True)
+        ]
         return [piece for part in parts for piece in part]

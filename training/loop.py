@@ -70,7 +70,9 @@ class LengthBatches:
         width = self.size * self.pool
         pools = [order[i : i + width] for i in range(0, len(order), width)]
         ordered = [i for pool in pools for i in sorted(pool, key=lambda j: self.lengths[j])]
-        batches = [ordered[i : i + self.size] for i in range(0, self.per_epoch * self.size, self.size)]
+        batches = [
+            ordered[i : i + self.size] for i in range(0, self.per_epoch * self.size, self.size)
+        ]
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
@@ -82,7 +84,9 @@ def save_atomically(state: dict[str, object], file: Path) -> None:
     partial.replace(file)
 
 
-def train(model: nn.Module, plan: Plan, prepare: Callable[[], LossAt], work: Path, log: Log) -> None:
+def train(
+    model: nn.Module, plan: Plan, prepare: Callable[[], LossAt], work: Path, log: Log
+) -> None:
     """Runs the steps that are still missing; afterwards `model` holds the averaged weights.
 
     `prepare` builds the batches, which a finished stage does not need; it returns the loss of a step, which
@@ -120,7 +124,9 @@ def _run(
     began, total, count = time.monotonic(), 0.0, 0
     model.train()
     steps = range(start, plan.steps)
-    for step in tqdm(steps, desc=plan.name, initial=start, total=plan.steps, disable=not sys.stderr.isatty()):
+    for step in tqdm(
+        steps, desc=plan.name, initial=start, total=plan.steps, disable=not sys.stderr.isatty()
+    ):
         for group in optimizer.param_groups:
             group["lr"] = plan.learning_rate * _share(step, plan)
         loss = loss_at(step)
@@ -135,10 +141,16 @@ def _run(
             save_atomically(_snapshot(plan, model, optimizer, average, step + 1), checkpoint)
             seconds = round(time.monotonic() - began, 1)
             log.write(
-                event="step", stage=plan.name, step=step + 1, loss=round(total / count, 4), seconds=seconds
+                event="step",
+                stage=plan.name,
+                step=step + 1,
+                loss=round(total / count, 4),
+                seconds=seconds,
             )
             total, count = 0.0, 0
-    log.write(event="end", stage=plan.name, step=plan.steps, seconds=round(time.monotonic() - began, 1))
+    log.write(
+        event="end", stage=plan.name, step=plan.steps, seconds=round(time.monotonic() - began, 1)
+    )
 
 
 def _share(step: int, plan: Plan) -> float:

@@ -8,7 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, PreTrainedTokenizerBase
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    PreTrainedTokenizerBase,
+)
 
 from corpus import BoxData
 from examples import (
@@ -40,7 +45,7 @@ class Bench:
     log: Log
 
 
-def box_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig:
+def bundled_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig:
     """The architecture of both bundled models."""
     return BertConfig(
         vocab_size=len(tokenizer),
@@ -58,13 +63,15 @@ def box_config(tokenizer: PreTrainedTokenizerBase, dropout: float) -> BertConfig
 
 def make_tokenizer(data: BoxData, text: TrainingText) -> PreTrainedTokenizerBase:
     """The vocabulary may know the held-out targets and foils as words; it never sees their sentences."""
-    return train_tokenizer(language_texts(text), (w for p in data.cues for w in (p.good_word, p.bad_word)))
+    return train_tokenizer(
+        language_texts(text), (w for p in data.cues for w in (p.good_word, p.bad_word))
+    )
 
 
 def language_model(bench: Bench, plan: Plan) -> BertForMaskedLM:
     """Masked-LM pre-training on the training half of BLiMP and the sentences of SST-2."""
     torch.manual_seed(plan.seed)
-    model = BertForMaskedLM(box_config(bench.tokenizer, dropout=0.0))
+    model = BertForMaskedLM(bundled_config(bench.tokenizer, dropout=0.0))
     train(model, plan, lambda: masked_loss(model, bench, plan, size=72), bench.work, bench.log)
     return model
 
@@ -77,7 +84,9 @@ def masked_loss(model: BertForMaskedLM, bench: Bench, plan: Plan, size: int) -> 
     split = PluralSplitter(tokenizer)
 
     def loss_at(step: int) -> Tensor:
-        ids, mask = pad([split(sequences[i])[:LONGEST] for i in batches[step]], tokenizer.pad_token_id)
+        ids, mask = pad(
+            [split(sequences[i])[:LONGEST] for i in batches[step]], tokenizer.pad_token_id
+        )
         hidden, labels = hide(ids, mask, tokenizer, share=0.2)
         chosen = labels != IGNORED
         return F.cross_entropy(logits_at(model, hidden, mask, chosen), labels[chosen])
@@ -92,7 +101,7 @@ def logits_at(model: BertForMaskedLM, ids: Tensor, mask: Tensor, where: Tensor) 
 
 def agreement_model(start: BertForMaskedLM, bench: Bench, plan: Plan) -> BertForMaskedLM:
     """The language model, tuned so that the masked number word follows its cue; it stays a masked LM."""
-    model = BertForMaskedLM(box_config(bench.tokenizer, dropout=0.0))
+    model = BertForMaskedLM(bundled_config(bench.tokenizer, dropout=0.0))
     model.load_state_dict(start.state_dict())
     train(model, plan, lambda: mixed_loss(model, bench, plan), bench.work, bench.log)
     return model
@@ -109,10 +118,14 @@ def agreement_loss(model: BertForMaskedLM, bench: Bench, plan: Plan) -> LossAt:
     """Cross entropy of the right word plus a logistic loss on right minus wrong number."""
     tokenizer = bench.tokenizer
     asked = [
-        q for q in (ask(tokenizer, pair) for pair in agreement_pairs(bench.text, plan.seed)) if q is not None
+        q
+        for q in (ask(tokenizer, pair) for pair in agreement_pairs(bench.text, plan.seed))
+        if q is not None
     ]
     encoded = encode(tokenizer, [q.text for q in asked])
-    questions = [(q, ids) for q, ids in zip(asked, encoded, strict=True) if tokenizer.mask_token_id in ids]
+    questions = [
+        (q, ids) for q, ids in zip(asked, encoded, strict=True) if tokenizer.mask_token_id in ids
+    ]
     batches = LengthBatches([len(ids) for _, ids in questions], 56, plan.seed + 1)
     split = PluralSplitter(tokenizer)
 
@@ -131,7 +144,7 @@ def sentiment_model(
     start: BertForMaskedLM, bench: Bench, plan: Plan, teacher: dict[str, float] | None = None
 ) -> BertForSequenceClassification:
     """The language model's encoder with a two-class head, on all SST-2 phrases."""
-    config = box_config(bench.tokenizer, dropout=0.1)
+    config = bundled_config(bench.tokenizer, dropout=0.1)
     config.id2label, config.label2id = LABELS, {name: index for index, name in LABELS.items()}
     torch.manual_seed(plan.seed)
     model = BertForSequenceClassification(config)
@@ -145,7 +158,9 @@ def sentiment_loss(
 ) -> LossAt:
     """Cross entropy with smoothed labels (or the teacher's); with blanked pieces no word decides alone."""
     tokenizer, phrases = bench.tokenizer, bench.data.sst_train
-    rows = [(s, float(y) if teacher is None else teacher[t]) for t, y in phrases for s in spellings(t)]
+    rows = [
+        (s, float(y) if teacher is None else teacher[t]) for t, y in phrases for s in spellings(t)
+    ]
     sequences = encode(tokenizer, [text for text, _ in rows])
     batches = LengthBatches([len(s) for s in sequences], 64, plan.seed)
     smoothing = 0.1 if teacher is None else 0.0
@@ -153,8 +168,12 @@ def sentiment_loss(
     def loss_at(step: int) -> Tensor:
         ids, mask = pad([sequences[i] for i in batches[step]], tokenizer.pad_token_id)
         blank = (torch.rand(ids.shape) < 0.1) & (ids >= len(tokenizer.all_special_ids))
-        logits = model(input_ids=ids.masked_fill(blank, tokenizer.mask_token_id), attention_mask=mask).logits
-        positive = torch.tensor([rows[i][1] for i in batches[step]]) * (1 - smoothing) + smoothing / 2
+        logits = model(
+            input_ids=ids.masked_fill(blank, tokenizer.mask_token_id), attention_mask=mask
+        ).logits
+        positive = (
+            torch.tensor([rows[i][1] for i in batches[step]]) * (1 - smoothing) + smoothing / 2
+        )
         return F.cross_entropy(logits, torch.stack([1 - positive, positive], dim=1))
 
     return loss_at

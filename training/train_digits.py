@@ -79,7 +79,8 @@ def train(epochs: int, seed: int) -> tuple[ViTForImageClassification, ViTImagePr
     with torch.no_grad():
         right = [
             (
-                model(tensors(processor, digits.data[part])).logits.argmax(-1).numpy() == digits.target[part]
+                model(tensors(processor, digits.data[part])).logits.argmax(-1).numpy()
+                == digits.target[part]
             ).mean()
             for part in (~held, held)
         ]
@@ -115,8 +116,14 @@ def main() -> None:
     model.save_pretrained(given.folder)
     processor.save_pretrained(given.folder)
     weights = given.folder / "model.safetensors"
-    save_file({name: value.half() for name, value in load_file(weights).items()}, weights, {"format": "pt"})
-    (given.folder / "training.json").write_text(json.dumps(accuracy, indent=1) + "\n", encoding="utf-8")
+    save_file(
+        {name: value.half() for name, value in load_file(weights).items()},
+        weights,
+        {"format": "pt"},
+    )
+    (given.folder / "training.json").write_text(
+        json.dumps(accuracy, indent=1) + "\n", encoding="utf-8"
+    )
     DEMO.write_text(json.dumps(samples(), separators=(",", ":")) + "\n", encoding="utf-8")
     print(accuracy, f"{weights.stat().st_size / 1000:.0f} kB")
 

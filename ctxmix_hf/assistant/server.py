@@ -15,7 +15,7 @@ from typing import Any
 
 from ctxmix_hf import __version__, loading
 from ctxmix_hf.assistant.tools import NAMES, Tools, called, describe
-from ctxmix_hf.errors import CtxmixError, MissingDependencyError
+from ctxmix_hf.errors import CtxmixError, MissingDependencyError, first_line
 
 KEPT = 3  # models in memory
 INSTRUCTIONS = (
@@ -89,8 +89,8 @@ def build(tools: Tools) -> Any:
         except CtxmixError as error:
             made, failed, text = None, True, " ".join(str(error).split())
         except Exception as error:
-            first = next(iter(str(error).splitlines()), "")
-            made, failed, text = None, True, f"{name} failed: {type(error).__name__}: {first}"
+            reason = first_line(error, "no reason given")
+            made, failed, text = None, True, f"{name} failed: {type(error).__name__}: {reason}"
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
             structuredContent=made,

@@ -12,7 +12,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.assistant.tools import checked
 from ctxmix_hf.demo import gate, handlers, pictures, snippets, stores
 from ctxmix_hf.demo.limits import check_text
-from ctxmix_hf.demo.shelf import BOX
+from ctxmix_hf.demo.shelf import TEXT_MODELS
 
 
 def gated(function: Callable[..., Any], endpoint: str = "") -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def methods() -> list[dict[str, Any]]:
 
 def models() -> list[str]:
     """The bundled models; other names can be given where the server allows them."""
-    return list(BOX)
+    return list(TEXT_MODELS)
 
 
 def context_map(model: str, method: str, text: str, pair: str = "") -> dict[str, Any]:

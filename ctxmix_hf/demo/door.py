@@ -7,6 +7,7 @@ answers carry security headers; and the gate is told which sessions have somebod
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import socket
@@ -238,11 +239,27 @@ class Door:
                 else await arrived.get()
             )
 
+        first: list[Any] = []  # read before the app is asked
+
+        async def replayed() -> Any:
+            return first.pop(0) if first else await next_message()
+
         if listens:
             LISTENERS.come(listens)
         reader = asyncio.create_task(read())
         try:
-            await self.app(scope, next_message, write)
+            if scope["method"] == "POST" and not scope["path"].endswith("/upload"):
+                first.append(await next_message())
+                while first[-1].get("more_body"):
+                    first.append(await next_message())
+                if names_an_address(b"".join(part.get("body", b"") for part in first)):
+                    answered = True
+                    return await refuse(
+                        send,
+                        400,
+                        "This server fetches no files from other addresses. Upload the file itself.",
+                    )
+            await self.app(scope, replayed, write)
         except Exception:
             if size <= most:
                 raise
@@ -258,6 +275,24 @@ class Door:
                 413,
                 f"This server takes at most {SETTINGS.upload_megabytes} MB at once. Send a smaller picture.",
             )
+
+
+def names_an_address(body: bytes) -> bool:
+    """Whether a request has an address where a file belongs: gradio would fetch it, of any size, before it asks us."""
+    try:
+        left = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return False  # no JSON: nothing that gradio would read
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            place = value.get("path")
+            if isinstance(place, str) and re.match(r"\s*[a-z]+://", place, re.IGNORECASE):
+                return True
+            left += value.values()
+    return False
 
 
 def listening(scope: Any) -> str:

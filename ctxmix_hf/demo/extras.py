@@ -9,11 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import gradio as gr
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import gate, handlers, panels, parts, pictures, snippets, stores
+from ctxmix_hf.demo import downloads, gate, handlers, panels, parts, pictures, snippets, stores
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.viz.names import people_name
 
@@ -55,7 +56,8 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
             )
             image = gr.Image(
                 pictures.example(FIRST),
-                type="pil",
+                type="filepath",
+                image_mode=None,
                 label="Picture",
                 height=200,
                 sources=["upload", "clipboard"],
@@ -71,6 +73,7 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
     stamped: dict[str, Any] = {
         **private,
         "concurrency_id": "model",
+        "preprocess": False,  # or the server itself would decode the picture
         "js": parts.stamped("image", 4),
     }
     picture.input(pictures.example, picture, image, **private).then(
@@ -86,6 +89,7 @@ def image_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
         widget,
         js=parts.opening("image", "image"),
         concurrency_id="model",
+        preprocess=False,
         **private,
     )
     return {
@@ -237,24 +241,21 @@ def opened(
 
 # ---- sharing --------------------------------------------------------------------------------------------------
 def files(
-    model: str,
-    method: str,
-    text: str,
-    pair: str = "",
-    settings: str = "",
-    part: str = "",
-    view: str = "{}",
+    address: str, view: str = "{}", image: Any = None, default: Any = None
 ) -> tuple[Any, str]:
-    """JSON, CSV, HTML and figures of the map as it is shown, in a folder of their own."""
+    """What an address shows, as its tab shows it, in every format it has; in a folder of its own."""
     try:
         tidy()
         folder = tempfile.mkdtemp(prefix=FOLDERS)
-        state = _view(view)
-        asked = (model, method, text, pair, settings or "", part or "", state)
-        made = gate.run(handlers.files, folder, *asked)
+        asked = _asked(address, default or {})
+        made = gate.run(downloads.write, folder, asked, _view(view), image)
         return gr.update(value=made, visible=True), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
+
+
+def _asked(address: str, default: dict[str, str]) -> dict[str, str]:
+    return {**default, **dict(parse_qsl(address.lstrip("?")))}
 
 
 def _view(sent: str) -> dict[str, Any]:
@@ -274,8 +275,8 @@ def tidy(seconds: float = 600) -> None:
 
 
 def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
-    asked = [top[name] for name in ("model", "method", "text", "pair", "options", "part", "serial")]
-    default = {name: top[name].value for name in ("model", "method", "text")}
+    names = ("model", "method", "text", "other_model", "other_method", "other_text")
+    default = {name: top[name].value for name in names}
     with gr.Tab("Share & code", id="share") as tab:
         held = "Link to the view you came from (everything is in the address, except an uploaded picture)"
         link = gr.Textbox("", label=held, elem_id="share-link", buttons=["copy"], interactive=False)
@@ -285,28 +286,35 @@ def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
             label="The same with the library",
             elem_id="snippet",
         )
-        go = gr.Button(
-            "Prepare files of the map as it is shown: HTML, SVG, PNG, CSV, JSON, safetensors",
-            elem_id="files-button",
-        )
+        go = gr.Button(downloads.label(default), elem_id="files-button")
         message = parts.html("files-message")
         made = gr.File(
             label="Files", file_count="multiple", elem_id="files", interactive=False, visible=False
         )
         gr.Markdown(
-            "PNG and SVG of exactly what the map shows: under *Options* above the map. Every function "
+            "PNG and SVG of exactly what a map shows: under *Options* above it. Every function "
             "of this page is an endpoint: "
             "see *Use via API* below (`gradio_client`)."
         )
     tab.select(None, None, link, js="() => window.ctxmixSpace.link()", **private)
     tab.select(
-        lambda query: snippets.of_view(query, default),
+        lambda query: (
+            snippets.of_view(query, default),
+            downloads.label(_asked(query, default)),
+            gr.update(value=None, visible=False),
+            "",
+        ),
         [link],
-        snippet,
+        [snippet, go, made, message],
         js="() => window.ctxmixSpace.asked()",
         queue=False,
         **private,
     )
-    view = "(...fields) => [...window.ctxmixSpace.shown(fields.slice(0, -1)), window.ctxmixSpace.view()]"
-    go.click(files, asked, [made, message], js=view, **private)
+    go.click(
+        lambda address, view, image: files(address, view, image, default),
+        [link, top["serial"], top["image"]],
+        [made, message],
+        js="(link, view, image) => [window.ctxmixSpace.asked(), window.ctxmixSpace.view(), image]",
+        **private,
+    )
     return {"share_tab": tab}

@@ -266,13 +266,15 @@ OVERRUN = (
 
 
 class Gate:
-    """Turns and workers. `computed` counts what was begun per visitor, `dropped` what nobody waited for any more."""
+    """Turns and workers. Per visitor `computed` counts what was begun, and `stopped` what of it nobody listened to any
+    more; `dropped` is what was not even begun.
+    """
 
     def __init__(self, size: int) -> None:
         self.workers = [Worker(slow=0 < number == size - 1) for number in range(size)]
         self.waiting: list[Task] = []
         self.running: list[Task] = []
-        self.computed, self.dropped = Counter[str](), 0
+        self.computed, self.stopped, self.dropped = Counter[str](), Counter[str](), 0
         self._spent: dict[str, tuple[float, float]] = {}  # visitor -> (seconds, when that was)
         self._changed = LISTENERS.changed
         atexit.register(self.close)
@@ -298,6 +300,9 @@ class Gate:
         except RefusedError as error:
             if task.replaced:
                 raise Overtaken(str(error)) from error
+            if task.begun and task.gone():
+                with self._changed:
+                    self.stopped[task.visitor] += 1
             raise
 
     def replace(self, slot: str, keys: tuple[str, ...], by: Task | None = None) -> int:
@@ -365,8 +370,9 @@ class Gate:
                     for who, row in self._spent.items()
                     if time.monotonic() - row[1] < 20 * HALF
                 }
-                self.computed = Counter(
-                    {who: count for who, count in self.computed.items() if who in self._spent}
+                self.computed, self.stopped = (
+                    Counter({who: count for who, count in counts.items() if who in self._spent})
+                    for counts in (self.computed, self.stopped)
                 )
                 self._changed.notify_all()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +12,11 @@ from ctxmix_hf.demo import documents, examples, options, pairs
 from ctxmix_hf.demo.limits import check_cost, check_text, count_tokens, estimate, info_of
 from ctxmix_hf.demo.pairs import check_pair
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.demo.shelf import BOX, SHELF, Held
+from ctxmix_hf.demo.shelf import SHELF, TEXT_MODELS, Held
 from ctxmix_hf.errors import InputError, UnsupportedMethodError
 from ctxmix_hf.heads import link_of
 from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.viz.names import GROUPS, RECOMMENDED, group_of, listed_name, people_name
-from ctxmix_hf.viz.payload import check_state
 
 SCORES = ("blank_out", "grad_x_input", "integrated_gradients")
 
@@ -135,58 +132,12 @@ def ledger(
         )
 
 
-def files(
-    folder: str,
-    model: str,
-    method: str,
-    text: str,
-    pair: str = "",
-    settings: str = "",
-    part: str = "",
-    view: dict[str, Any] | None = None,
-) -> list[str]:
-    """The map in every format a person may want, saved in a folder: pictures as the page shows them
-    (layer, colours, target, words), tables of the layer and unit it shows, the whole map as data.
-    """
-    made = map_of(model, method, text, pair, settings, part)
-    scopes = ("input",) if made.layers is None else ("input", "layer")
-    state = check_state(view or {}, made.layer_numbers, scopes)
-    layer, scope = state.get("layer", -1), state.get("scope", "input")
-    pieces = state.get("unit") == "piece"
-    unit = made if pieces else made.words()
-    pins = {int(pin) for pin in str(state.get("pin", "")).split(".") if pin.isdecimal()}
-    rows = [[place] for place in range(made.size)] if pieces else made.tokens[0].groups()
-    said = f"{people_name(method)}{f' ({settings})' if settings else ''}"
-    named = f"{model.rsplit('/', 1)[-1]}, {said}, {made.where(layer, scope)}"
-    number = made.layer_numbers[-1] if layer < 0 else layer
-    title = f"{text.strip()}{' / ' + pair.strip() if pair.strip() else ''}\n{named}"
-    parts = ("ctxmix", model.rsplit("/", 1)[-1], method, settings, f"layer{number}", text[:40])
-    stem = re.sub(r"[^\w.+=-]+", "_", "-".join(filter(None, parts))).strip("_.")
-    path = lambda kind: Path(folder) / f"{stem}.{kind}"
-    made.to_html(path("html"), title=title.replace("\n", " · "), **state)
-    figure = unit.plot(
-        layer,
-        scope,
-        words=False,
-        cmap=state.get("cmap"),
-        title=title,
-        marked=[k for k, places in enumerate(rows) if pins & set(places)],
-        diagonal=bool(state.get("diagonal")),
-    )
-    for kind in ("svg", "png"):
-        figure.savefig(path(kind))
-    path("csv").write_text(unit.layer(layer).to_csv(), encoding="utf-8")
-    made.save(path("json"))
-    made.save(path("safetensors"))
-    return [str(path(kind)) for kind in ("html", "svg", "png", "csv", "json", "safetensors")]
-
-
 def slow_note(model: str, method: str, text: str, pair: str = "") -> str:
     """Said at once, without loading anything: why this pair is slow for this input, or nothing."""
     if model not in SHELF.names():
         return (
             ""
-            if model in BOX or not model
+            if model in TEXT_MODELS or not model
             else f"{model} is not loaded yet: its first map takes longer."
         )
     held = SHELF.get(model)
@@ -380,7 +331,7 @@ def agreement(model: str, text: str, target: int = 0, pair: str = "") -> dict[st
 
 def warm() -> None:
     """Load the first model before anybody asks."""
-    held = SHELF.get(next(iter(BOX)))
+    held = SHELF.get(next(iter(TEXT_MODELS)))
     with held.lock:
         cm.explain(
             held.model, "Warm up.", ["value_zeroing", cm.DEFAULT_METHOD], tokenizer=held.tokenizer

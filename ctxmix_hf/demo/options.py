@@ -7,6 +7,7 @@ from typing import Any
 import ctxmix_hf as cm
 from ctxmix_hf.demo.limits import info_of
 from ctxmix_hf.errors import OptionError
+from ctxmix_hf.viz.names import CHOICES, option_name
 
 RULE_NAMES = {"frozen": "attention frozen", "through": "through attention"}  # of the ledger
 RULES = tuple(RULE_NAMES)
@@ -18,14 +19,24 @@ def _kind(value: Any) -> str:
 
 
 def settings(method: str) -> list[dict[str, Any]]:
-    """What can be set of a method, for the page's controls: name, kind, start, choices."""
+    """What can be set of a method, for the page's controls: name, kind, start, choices, and people's
+    words for them.
+    """
     info = info_of(method)
     return [
         {
             "name": name,
             "kind": _kind(value),
             "start": str(int(value)) if isinstance(value, bool) else str(value),
-            **({"choices": info.choices[name]} if name in info.choices else {}),
+            **dict(zip(("label", "help"), option_name(name), strict=True)),
+            **(
+                {
+                    "choices": info.choices[name],
+                    "labels": [CHOICES.get(name, {}).get(c, str(c)) for c in info.choices[name]],
+                }
+                if name in info.choices
+                else {}
+            ),
         }
         for name, value in info.options.items()
         if name not in UNSEEN

@@ -22,7 +22,7 @@ from ctxmix_hf.demo import (
 )
 from ctxmix_hf.demo.door import TITLE
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.demo.shelf import BOX
+from ctxmix_hf.demo.shelf import TEXT_MODELS
 
 DEFAULT = (examples.SENTENCES[0][1], examples.METHODS[0], examples.SENTENCES[0][2])
 REASON = examples.REASONS[DEFAULT[0], DEFAULT[2]]
@@ -89,7 +89,7 @@ def _top() -> Parts:
             container=False,
         )
         model = gr.Dropdown(
-            list(BOX),
+            list(TEXT_MODELS),
             value=DEFAULT[0],
             label="Model (or type a Hub id)" if any_model else "Model",
             allow_custom_value=any_model,
@@ -336,7 +336,7 @@ def _compare_tab(made: Parts) -> Parts:
                 scale=5,
             )
             model = gr.Dropdown(
-                list(BOX),
+                list(TEXT_MODELS),
                 value="ctxmix/sentiment",
                 label="Second model",
                 allow_custom_value=SETTINGS.any_model,

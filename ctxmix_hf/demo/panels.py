@@ -7,7 +7,7 @@ from typing import Any
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo.limits import info_of
-from ctxmix_hf.viz.colours import css, ink, shade
+from ctxmix_hf.viz.colours import ground
 from ctxmix_hf.viz.names import people_name
 
 
@@ -125,5 +125,4 @@ def agreement_table(result: dict[str, Any]) -> str:
 def _cell(value: float) -> str:
     if value != value:
         return "<td title='undefined: one row is constant'>–</td>"
-    colour = shade(0.5 + value / 2, "signed")
-    return f"<td style='background:{css(colour)};color:{css(ink(colour))}'>{value:.2f}</td>"
+    return f"<td style='background:{ground(value, 1.0)}'>{value:.2f}</td>"

@@ -7,9 +7,11 @@ from importlib import resources
 from typing import Any
 
 import gradio as gr
+from gradio.utils import get_upload_folder, is_in_or_equal
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo import examples, gate, handlers, options, panels, pictures
+from ctxmix_hf.errors import InputError
 from ctxmix_hf.viz.canvas import as_json, bundle, script, style
 from ctxmix_hf.viz.names import listed_name
 
@@ -292,18 +294,30 @@ def agree_steps(
 
 
 def show_image(
-    image: Any, model: str, method: str, name: str | None = "", serial: str = ""
+    image: Any, model: str | None, method: str, name: str | None = "", serial: str = ""
 ) -> dict[str, Any]:
+    """The map of a picture: an image, or the file of one that a visitor chose, which a worker opens."""
     said = fields(vision_model=model, vision_method=listed_name(method), picture=name)
     try:
+        if isinstance(image, dict):
+            image = _uploaded(image.get("path"))
         made = gate.latest(
-            "image", pictures.view, image, model.strip(), method, name or "", order=serial
+            "image", pictures.view, image, (model or "").strip(), method, name or "", order=serial
         )
     except gate.Overtaken:
         return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
         made = {"error": panels.message(str(error))}
     return {**made, "serial": serial, "fields": said}
+
+
+def _uploaded(file: str | None) -> str | None:
+    """The path of a visitor's file; gradio asks where it lies only of those that say they are files."""
+    if file is not None and not is_in_or_equal(file, get_upload_folder()):
+        raise InputError(
+            "The picture was not uploaded here: choose a file, or one of the example pictures."
+        )
+    return file
 
 
 def when(tab: str, function: Any, count: int) -> Any:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 import json
+import warnings
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from ctxmix_hf.demo.limits import check_seconds, info_of
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import SHELF
-from ctxmix_hf.errors import InputError
+from ctxmix_hf.errors import InputError, first_line
 from ctxmix_hf.text.batch import read_images
 from ctxmix_hf.viz.names import people_name
 from ctxmix_hf.viz.signals import patch_grid
@@ -67,20 +68,33 @@ def example(name: str) -> Any:
 
 def read(given: str) -> Any:
     """A picture from the name of an example or from a data URL (`data:image/png;base64,...`)."""
-    from PIL import Image, UnidentifiedImageError
-
     if not given.startswith("data:"):
         return example(given)
     try:
-        opened = Image.open(io.BytesIO(base64.b64decode(given.partition(",")[2], validate=True)))
-        check_pixels(opened)
-        return opened.convert("RGB")
+        data = base64.b64decode(given.partition(",")[2], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(
+            "The picture could not be read: its data URL is not base64. Send a PNG or JPEG as a data URL."
+        ) from error
+    return opened(io.BytesIO(data))
+
+
+def opened(file: str | io.BytesIO) -> Any:
+    """A picture from a file, upright, in colour."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            picture = Image.open(file)
+        check_pixels(picture)
+        return ImageOps.exif_transpose(picture).convert("RGB")
+    except InputError:
+        raise
     except Image.DecompressionBombError as error:
         raise InputError(TOO_MANY) from error
-    except (binascii.Error, UnidentifiedImageError, OSError, ValueError) as error:
-        raise InputError(
-            "The picture could not be read: send a PNG or JPEG as a data URL."
-        ) from error
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+        raise InputError("The picture could not be read: send a PNG or JPEG.") from error
 
 
 TOO_MANY = f"The picture has too many pixels; this page takes at most {SETTINGS.pixels:,}. Send a smaller one."
@@ -106,9 +120,9 @@ def map_of(image: Any, model: str, method: str) -> tuple[Any, Any, str]:
 
     reader: Any = AutoImageProcessor
     try:
-        processor = reader.from_pretrained(held.model.config._name_or_path)
+        processor = reader.from_pretrained(held.files.where, **held.files.keywords)
     except (OSError, ValueError) as error:
-        raise InputError(f"{model} has no image processor: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{model} has no image processor: {first_line(error)}") from error
     check_pixels(image)
     inputs = read_images(held.model, image, processor)
     inputs["pixel_values"] = inputs["pixel_values"].to(held.model.device)
@@ -150,7 +164,10 @@ def _seen(values: Any, processor: Any) -> Any:
 
 
 def view(image: Any, model: str, method: str, name: str = "") -> dict[str, Any]:
-    """For the widget, with the picture; an uploaded one has no name, so a link cannot carry it."""
+    """For the widget, with the picture; an uploaded one is the path of its file, and has no name, so a link
+    cannot carry it.
+    """
+    image = opened(image) if isinstance(image, str) else image
     made, seen, said = map_of(image, model, method)
     grid, before = patch_grid(made.size)
     file = io.BytesIO()

@@ -45,6 +45,7 @@ class Settings:
     memory: str = os.environ.get("CTXMIX_DEMO_MEMORY", "256MB")
     process_megabytes: int = _number("PROCESS_MEGABYTES", 6000)
     answer_megabytes: int = _number("ANSWER_MEGABYTES", 32)
+    store_megabytes: int = _number("STORE_MEGABYTES", 200)
     upload_megabytes: int = _number("UPLOAD_MEGABYTES", 8)
     pixels: int = _number("PIXELS", 20_000_000)
     concurrency: int = _number("CONCURRENCY", 2)

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
 import ctxmix_hf as cm
 from ctxmix_hf.bundled import BUNDLED, DIGITS
 from ctxmix_hf.demo import sizes, zero
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
+from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError, first_line
 from ctxmix_hf.heads import auto_class, head_of
+from ctxmix_hf.text.inputs import longest_input
 
 _LOADED_BY = {name: f"AutoContextMixingModelFor{model.head}" for name, model in BUNDLED.items()}
 VISION = {DIGITS.name: _LOADED_BY[DIGITS.name]}  # reads pictures
-BOX = {name: loader for name, loader in _LOADED_BY.items() if name not in VISION}
+TEXT_MODELS = {name: loader for name, loader in _LOADED_BY.items() if name not in VISION}
 _SHOWN = (
     "MaskedLM",
     "SequenceClassification",
@@ -36,6 +38,7 @@ class Held:
     name: str
     model: Any
     tokenizer: Any  # None where it reads pictures
+    files: sizes.Weighed
     rate: float  # floating point operations per second of its forward pass
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,10 +98,10 @@ class Shelf:
 def check_name(given: Any) -> str:
     """Bundled models always; other names where the server allows them."""
     name = str(given or "").strip()
-    if name in BOX or name in VISION:
+    if name in TEXT_MODELS or name in VISION:
         return name
     if name.startswith("ctxmix/"):
-        raise UnknownNameError.among("bundled model", name, {**BOX, **VISION})
+        raise UnknownNameError.among("bundled model", name, {**TEXT_MODELS, **VISION})
     if not name or len(name) > 200 or any(ord(c) < 32 for c in name):
         raise InputError("Choose a model.")
     return check_id(name, "model")
@@ -108,7 +111,7 @@ def check_id(name: str, kind: str) -> str:
     """A name that is not the server's own, where the server allows it: of the Hub, or a folder of this machine."""
     if not SETTINGS.any_model and not SETTINGS.local_paths:
         raise InputError(
-            f"This server offers only {', '.join(BOX)}."
+            f"This server offers only {', '.join(TEXT_MODELS)}."
             if kind == "model"
             else "This server offers only its own maps."
         )
@@ -123,35 +126,44 @@ def check_id(name: str, kind: str) -> str:
 def load(name: str) -> Held:
     """Bundled, from the Hub or from a folder; what goes wrong is said in one sentence."""
     try:
-        boxed = BOX.get(name) or VISION.get(name)
-        made = getattr(cm, boxed).from_pretrained(name) if boxed else _load_other(name)
-        source = made.config._name_or_path
+        bundled = TEXT_MODELS.get(name) or VISION.get(name)
+        if bundled:
+            path = BUNDLED[name].path
+            files = sizes.Weighed(path, Path(path), {})
+            made = getattr(cm, bundled).from_pretrained(name)
+        else:
+            where = str(Path(name).expanduser()) if SETTINGS.local_paths else name
+            files = sizes.fetch(name, where)
+            made = _load_other(name, files)
         tokenizer = (
-            AutoTokenizer.from_pretrained(source) if hasattr(made.config, "vocab_size") else None
+            AutoTokenizer.from_pretrained(files.where, **files.keywords)
+            if hasattr(made.config, "vocab_size")
+            else None
         )
+        made.eval().to(zero.device())
+        return Held(name, made, tokenizer, files, _rate(made, tokenizer))
     except cm.CtxmixError:
         raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0][:300]
-        raise UnsupportedModelError(f"The model {name!r} could not be loaded: {reason}") from error
-    made.eval().to(zero.device())
-    return Held(name, made, tokenizer, _rate(made))
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
+        raise UnsupportedModelError(
+            f"The model {name!r} could not be loaded: {first_line(error):.300}"
+        ) from error
 
 
-def _load_other(name: str) -> Any:
-    where = str(Path(name).expanduser()) if SETTINGS.local_paths else name
-    config = AutoConfig.from_pretrained(where)
-    sizes.check(name, where, config)
+def _load_other(name: str, files: sizes.Weighed) -> Any:
+    config = AutoConfig.from_pretrained(files.where, **files.keywords)
+    sizes.check(name, files, config)
     written = (getattr(config, "architectures", None) or [""])[0]
     named = auto_class(written) if head_of(written) in _SHOWN else "AutoContextMixingModel"
-    return getattr(cm, named).from_pretrained(where)
+    return getattr(cm, named).from_pretrained(files.where, **files.keywords)
 
 
-def _rate(model: Any) -> float:
+def _rate(model: Any, tokenizer: Any) -> float:
     """Measured on a short text."""
-    if not hasattr(model.config, "vocab_size"):
+    if tokenizer is None:
         return 5e9
-    ids = torch.full((1, 48), 5, device=model.device)
+    tokens = min(48, longest_input(model, tokenizer) or 48)
+    ids = torch.full((1, tokens), 5, device=model.device)
     weights = sum(p.numel() for n, p in model.named_parameters() if "embed" not in n)
     times = []
     with torch.no_grad():
@@ -160,7 +172,7 @@ def _rate(model: Any) -> float:
             model(ids)
             times.append(time.perf_counter() - start)
     return float(
-        max(2e9, 2 * weights * 48 / max(1e-4, min(times)))
+        max(2e9, 2 * weights * tokens / max(1e-4, min(times)))
     )  # the best of four: the first one warms up
 
 

@@ -9,7 +9,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.demo import documents, examples, gate, library
 from ctxmix_hf.demo.options import code
 from ctxmix_hf.demo.settings import SETTINGS
-from ctxmix_hf.demo.shelf import BOX, SHELF, VISION
+from ctxmix_hf.demo.shelf import SHELF, TEXT_MODELS, VISION
 
 NUMBERS = ("layer", "specials", "diagonal", "k", "zoom", "even")
 DISPLAY = (
@@ -35,7 +35,7 @@ Asked = Mapping[str, str]
 def load_line(model: str, name: str = "model") -> str:
     """With the head the page's model has, where that is known."""
     loader = (
-        BOX.get(model)
+        TEXT_MODELS.get(model)
         or VISION.get(model)
         or (type(SHELF.get(model).model).__name__ if model in SHELF.names() else "")
     )

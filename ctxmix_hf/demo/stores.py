@@ -11,7 +11,7 @@ import ctxmix_hf as cm
 from ctxmix_hf.demo import library
 from ctxmix_hf.demo.settings import SETTINGS
 from ctxmix_hf.demo.shelf import check_id
-from ctxmix_hf.errors import InputError, RefusedError, StoreError
+from ctxmix_hf.errors import InputError, RefusedError, StoreError, first_line
 from ctxmix_hf.viz.names import people_name
 
 DEFAULT = os.environ.get("CTXMIX_DEMO_STORE", "") or library.NAME
@@ -31,13 +31,13 @@ def open_store(name: str) -> Any:
     if name != DEFAULT:
         check_id(name, "dataset")
     try:
-        return cm.MapStore.from_hub(name)
+        return cm.MapStore.from_hub(
+            name, max_bytes=None if name == DEFAULT else SETTINGS.store_megabytes * 1_000_000
+        )
     except (OSError, ValueError) as error:
         if isinstance(error, cm.CtxmixError):
             raise
-        raise StoreError(
-            f"{name!r} could not be opened: {str(error).splitlines()[0][:200]}"
-        ) from error
+        raise StoreError(f"{name!r} could not be opened: {first_line(error):.200}") from error
 
 
 def search(name: str, split: str = "all", words: str = "") -> list[tuple[str, str]]:
@@ -66,10 +66,15 @@ def choices(
 
 
 def map_of(name: str, key: str, method: str) -> Any:
-    """One map, unless it is so large that its JSON would be more than the server sends."""
+    """One map, unless it is so large that its JSON would be more than the server sends: layers, heads
+    and the map from the input.
+    """
     store = open_store(name)
-    row = store.index.rows.get(str(key))
-    numbers = 0 if row is None else row.size**2 * max(store.index.depths, default=1)
+    row, entry = store.index.rows.get(str(key)), store.manifest.methods.get(method)
+    kept = [] if entry is None else list(entry.parts.values())
+    depths = zip(store.manifest.parts, store.index.depths, strict=True)
+    layers = sum(depth for part, depth in depths if part in kept)
+    numbers = 0 if row is None else row.size**2 * layers
     if numbers * 10 > SETTINGS.answer_megabytes * 1_000_000:
         raise RefusedError(
             f"The map of {key!r} has {numbers:,} numbers, too many for this page. Open it with "

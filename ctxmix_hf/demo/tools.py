@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 from ctxmix_hf.assistant.tools import NAMES, Tools, checked
 from ctxmix_hf.demo import api, handlers
 from ctxmix_hf.demo.limits import check_cost, check_text
-from ctxmix_hf.demo.shelf import BOX, SHELF
+from ctxmix_hf.demo.shelf import SHELF, TEXT_MODELS
 from ctxmix_hf.errors import OptionError
 
-DEFAULT = next(iter(BOX))
+DEFAULT = next(iter(TEXT_MODELS))
 TEXTS = ("text", "other_text", "a", "b", "query")
 DOCUMENTS = 32  # of one ranking
 SENTENCES = 20  # of one evaluation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from ctxmix_hf.evaluation.scores import (
     REFERENCES,
     USUAL,
     Asked,
+    Judged,
     MethodSet,
     Scores,
     collect,
@@ -31,7 +32,7 @@ from ctxmix_hf.registry import Registry
 class EvaluationConfig:
     """What is compared, on how many sentences, and how: everything of a run but its model and its data."""
 
-    methods: Any = None
+    methods: Judged | Iterable[Judged] | None = None
     limit: int | None = None
     seed: int = 0
     resume: str | Path | None = None
@@ -49,7 +50,7 @@ class Context:
     bench: Bench
     ready: tuple[Ready, ...]
     left_out: tuple[str, ...]  # sentences about rows that were not used
-    methods: Any = None
+    methods: Judged | Iterable[Judged] | None = None
     seed: int = 0
     resume: str | Path | None = None
     progress: bool | None = None

@@ -26,7 +26,13 @@ from ctxmix_hf.errors import CtxmixError, InputError
 from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.context import Context, evaluation
 from ctxmix_hf.evaluation.metrics import rank_correlation, summarise
-from ctxmix_hf.evaluation.scores import RANDOM, MethodSet, _batch_scores, question_of
+from ctxmix_hf.evaluation.scores import (
+    RANDOM,
+    MethodSet,
+    _batch_scores,
+    listed_methods,
+    question_of,
+)
 from ctxmix_hf.evaluation.sessions import Result, content_key, rounded, watched
 from ctxmix_hf.evaluation.table import Cell, EvaluationTable, Form
 from ctxmix_hf.recipes import map_names
@@ -148,8 +154,7 @@ def _every_method(context: Context) -> list[Any]:
     if context.methods is None:
         maps = [name for name in map_names() if name not in SLOW]
         return [*maps, *(name for name in ATTRIBUTIONS if name != RANDOM), RANDOM]
-    one = isinstance(context.methods, str | AbstractAttribution)
-    return [context.methods] if one else list(context.methods)
+    return listed_methods(context.methods)
 
 
 @evaluation(

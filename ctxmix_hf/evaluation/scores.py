@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from ctxmix_hf.errors import InputError, OptionError, UnknownNameError
 from ctxmix_hf.evaluation.bench import Bench, Ready
 from ctxmix_hf.evaluation.sessions import Result, Store, content_key, rounded
 from ctxmix_hf.heads import link_of
-from ctxmix_hf.recipes import Recipe, map_names, resolve
+from ctxmix_hf.recipes import Recipe, Spec, map_names, resolve
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.unwrapping import base_model
 
@@ -62,6 +62,15 @@ DEFAULT_METHODS = (
 )
 
 
+Judged = Spec | AbstractAttribution  # what an evaluation can compare
+
+
+def listed_methods(methods: Judged | Iterable[Judged]) -> list[Judged]:
+    """One or several, as a list."""
+    one = isinstance(methods, str) or not isinstance(methods, Iterable)
+    return [methods] if one else list(methods)  # type: ignore[list-item,arg-type]
+
+
 @dataclass(frozen=True)
 class Asked:
     """Which answer is explained, and as what.
@@ -94,11 +103,9 @@ class MethodSet:
     random: bool = False
 
     @classmethod
-    def of(cls, methods: Any, attributions: Sequence[str] = ()) -> MethodSet:
+    def of(cls, methods: Judged | Iterable[Judged], attributions: Sequence[str] = ()) -> MethodSet:
         """From names, method objects and attribution objects; attributions by name are `as_published`."""
-        listed = (
-            [methods] if isinstance(methods, str | Recipe | AbstractAttribution) else list(methods)
-        )
+        listed = listed_methods(methods)
         if not listed:
             raise OptionError("No method was named.")
         maps, chosen, has_random = [], {}, False
@@ -164,7 +171,7 @@ def signed(name: str) -> AbstractAttribution:
     return replace(made, signed=True)  # type: ignore[call-arg]
 
 
-def _check_name(spec: Any) -> None:
+def _check_name(spec: Spec) -> None:
     base = spec.partition("+")[0].strip() if isinstance(spec, str) else None
     if base is not None and base not in map_names():
         raise UnknownNameError.among("method", spec, [*map_names(), *ATTRIBUTIONS])

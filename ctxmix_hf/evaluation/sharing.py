@@ -9,14 +9,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, get_token
+from huggingface_hub import HfApi
 from huggingface_hub.utils import yaml_dump  # type: ignore[attr-defined]
 
 from ctxmix_hf import __version__
 from ctxmix_hf.addresses import REPOSITORY
-from ctxmix_hf.errors import MissingDependencyError, StoreError
+from ctxmix_hf.errors import MissingDependencyError
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
-from ctxmix_hf.hub.answers import hub_errors
+from ctxmix_hf.hub.answers import hub_errors, require_token
 
 RESULTS = ".eval_results/ctxmix.yaml"
 
@@ -49,10 +49,7 @@ def push_results(
         StoreError: No token, or the Hub refused; nothing is half written in one repository.
     """
     api = HfApi(endpoint=endpoint, token=token)
-    if not (token or get_token()):
-        raise StoreError(
-            f"There is no Hub token, so nothing can be written to {repo_id}: run hf auth login, or set HF_TOKEN."
-        )
+    require_token(repo_id, token)
     tables = (made,) if isinstance(made, EvaluationTable) else made.tables
     with tempfile.TemporaryDirectory() as folder, hub_errors(repo_id, None, token):
         report = made if isinstance(made, EvaluationReport) else None

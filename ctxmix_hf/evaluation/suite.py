@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ctxmix_hf.evaluation.context import EVALUATIONS, Context, EvaluationConfig
 from ctxmix_hf.evaluation.data import BUILT_IN, Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import Fitting
 from ctxmix_hf.evaluation.pronouns import sentences
-from ctxmix_hf.evaluation.scores import Asked
+from ctxmix_hf.evaluation.scores import Asked, Judged
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable, save_tables
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of
@@ -92,7 +92,7 @@ def evaluate(
     model: Any = None,
     tokenizer: Tokenizer | None = None,
     data: Any = None,
-    methods: Any = None,
+    methods: Judged | Iterable[Judged] | None = None,
     limit: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ctxmix_hf.counting import layer_number
-from ctxmix_hf.errors import CtxmixError, InputError
+from ctxmix_hf.errors import CtxmixError, InputError, first_line
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.maps import AGGREGATIONS, ContextMixingMap
@@ -88,7 +88,7 @@ def in_one_sentence(what: str) -> Iterator[None]:
     except RecursionError:
         raise InputError(f"{what} cannot be read: it is nested too deeply.") from None
     except Exception as error:  # a foreign file: there is no list of what its parsers may raise
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        reason = f"{type(error).__name__}: {first_line(error, 'no reason given')}"
         raise InputError(
             f"{what} is damaged, or is not a JSON, npz or safetensors file of a result ({reason:.140})."
         ) from error
@@ -164,7 +164,8 @@ def build(header: Any, held: Held, schema: str, max_bytes: int) -> Any:
         residual is None or (_is_number(residual) and 0 <= residual <= 1)
     ):
         raise InputError(
-            f"aggregation is {text['aggregation']!r:.40} and residual {residual!r:.40}, which do not exist."
+            f"aggregation must be one of {', '.join(AGGREGATIONS)} and residual null or from 0 to 1, got "
+            f"{text['aggregation']!r:.40} and {residual!r:.40}."
         )
     if made["layers"] is None and made["input"] is None:
         raise InputError("it has neither layers nor input.")
@@ -365,7 +366,7 @@ def _mask(value: Any) -> Tensor:
     ):
         raise InputError("mask is not a table.")
     if any(type(item) is not int or item not in (0, 1) for row in value for item in row):
-        raise InputError("mask holds something else than 0 and 1.")
+        raise InputError("mask must hold only 0 and 1.")
     return torch.tensor(value, dtype=torch.bool).reshape(len(value), len(value[0]) if value else 0)
 
 

@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from ctxmix_hf.errors import CtxmixError, StoreError
+from ctxmix_hf.errors import CtxmixError, StoreError, first_line
 from ctxmix_hf.hub.ranges import CLIENT_ERRORS
 
 _SECRET = re.compile(r"hf_[A-Za-z0-9]{4,}|(?i:bearer)\s+\S+")
@@ -95,10 +95,15 @@ def _reason(error: Exception, revision: Any) -> str:
         409: "the name is taken (409)",
         412: "somebody else pushed meanwhile (412): run it again",
     }
-    return known.get(
-        status or 0,
-        f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}",
-    )
+    return known.get(status or 0, f"{type(error).__name__}: {first_line(error, 'no answer')}")
+
+
+def require_token(repo_id: str, token: str | None = None) -> None:
+    """Raise a StoreError unless there is a token to write with."""
+    if not (token or get_token()):
+        raise StoreError(
+            f"There is no Hub token, so nothing can be written to {repo_id}: run hf auth login, or set HF_TOKEN."
+        )
 
 
 def ready_to_push(repo_id: str, *, private: bool | None = None) -> None:

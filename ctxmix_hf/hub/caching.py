@@ -14,13 +14,13 @@ from ctxmix_hf.hub.comparing import model_gaps, require_options
 from ctxmix_hf.hub.computing import heads_of, kept
 from ctxmix_hf.hub.keys import batch_keys, quick_mark
 from ctxmix_hf.hub.manifest import MethodEntry
-from ctxmix_hf.recipes import Recipe, compute_maps, resolve
+from ctxmix_hf.recipes import Recipe, Specs, compute_maps, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.maps import ContextMixingMap
 
 
 def cached_maps(
-    store: Any, record: ModelRecord, methods: Any, options: dict[str, Any]
+    store: Any, record: ModelRecord, methods: Specs, options: dict[str, Any]
 ) -> dict[str, ContextMixingMap]:
     """What the call asked for. A method the store does not keep is computed; other options or
     another model are refused.

@@ -18,21 +18,14 @@ from torch import Tensor
 
 from ctxmix_hf.hub.folders import digest, file_digest
 from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.unwrapping import base_model
 
 _HEADS = ("pooler", "classifier", "cls", "lm_head")  # above the encoder: they change no map
 
 
-def base_model(model: Any) -> Any:
-    """The transformers model inside a compiled or PEFT-wrapped one."""
-    model = getattr(model, "_orig_mod", model)
-    unwrap = getattr(model, "get_base_model", None)
-    return unwrap() if callable(unwrap) else model
-
-
 def _tensors(model: Any) -> list[tuple[str, Tensor]]:
     """The encoder's parameters and buffers by name; the same for every head put on it."""
-    base = getattr(base_model(model), "base_model", base_model(model))
-    named = sorted(base.state_dict().items())
+    named = sorted(base_model(model).base_model.state_dict().items())
     return [
         (name, t) for name, t in named if isinstance(t, Tensor) and name.split(".")[0] not in _HEADS
     ]
@@ -49,10 +42,14 @@ def weights_hash(model: Any) -> str:
             continue  # tied
         seen.add(place)
         made.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        flat = tensor.detach().cpu().contiguous().view(-1)
-        if flat.numel():
-            made.update(flat.view(torch.uint8).numpy().data)
+        made.update(tensor_bytes(tensor))
     return made.hexdigest()
+
+
+def tensor_bytes(tensor: Tensor) -> Any:
+    """Its numbers as they lie in memory, for a checksum; nothing is copied where they lie in one piece."""
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else b""
 
 
 def quick_mark(model: Any) -> tuple[Any, ...]:

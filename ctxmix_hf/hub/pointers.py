@@ -24,7 +24,7 @@ from ctxmix_hf.hub.keys import cached_revision, is_commit, model_origin
 from ctxmix_hf.hub.publishing import commit_files
 from ctxmix_hf.hub.weights import require_base_weights
 from ctxmix_hf.modeling import CONFIG_KEY, write_methods
-from ctxmix_hf.recipes import methods_from_json, methods_to_json, resolve
+from ctxmix_hf.recipes import Specs, methods_from_json, methods_to_json, resolve
 from ctxmix_hf.text.kinds import Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
@@ -43,7 +43,7 @@ def push(
     token: str | bool | None = None,
     revision: str | None = None,
     base_revision: str | None = None,
-    methods: Any = None,
+    methods: Specs | None = None,
     tokenizer: Tokenizer | None = None,
     endpoint: str | None = None,
     commit_message: str = "Instrumented with ctxmix_hf",

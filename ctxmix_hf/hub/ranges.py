@@ -118,9 +118,9 @@ def _get(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
                 return
             place = urljoin(url, str(fields.get("location", "")))
         if urlsplit(place).scheme not in {"https", urlsplit(url).scheme}:
-            raise StoreError(f"the server sent on to an address that is not used: {place!r:.80}")
+            raise StoreError(f"the server redirects to {place!r:.80}, which is not https")
         url = place
-    raise StoreError(f"the server sent on more than {REDIRECTS} times")
+    raise StoreError(f"the server redirects more than {REDIRECTS} times")
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from ctxmix_hf.hub.shards import to_tensor
 from ctxmix_hf.hub.weights import cached_weights_differ
 from ctxmix_hf.hub.writing import Writer, locked_store
 from ctxmix_hf.instrumentation.awake import keeps_modes
-from ctxmix_hf.recipes import TargetRows, Wanted, resolve
+from ctxmix_hf.recipes import Specs, TargetRows, Wanted, resolve
 from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
@@ -92,7 +92,7 @@ class MapStore:
         *,
         model: Any,
         tokenizer: Tokenizer | None = None,
-        methods: Any,
+        methods: Specs,
         dtype: str = "float32",
         shard_size: int = 256 << 20,
         model_id: str | None = None,
@@ -526,7 +526,7 @@ class MapStore:
         }
 
     def maps_of_call(
-        self, record: ModelRecord, methods: Any, options: dict[str, Any]
+        self, record: ModelRecord, methods: Specs, options: dict[str, Any]
     ) -> dict[str, ContextMixingMap]:
         """What `cache=store` makes of a model call.
 
@@ -538,7 +538,9 @@ class MapStore:
         return caching.cached_maps(self, record, methods, options)
 
     # ---- trusting ---------------------------------------------------------------------------------------------
-    def matches(self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None) -> bool:
+    def matches(
+        self, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+    ) -> bool:
         """Whether this store holds what this model would compute. `differences` says what is not the same.
 
         Args:
@@ -549,7 +551,7 @@ class MapStore:
         return not self.differences(model, tokenizer, methods)
 
     def differences(
-        self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None
+        self, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
     ) -> list[str]:
         """What differs between this store and a model, a tokenizer and methods with their options.
 
@@ -560,7 +562,9 @@ class MapStore:
         """
         return comparing.differences(self.manifest, model, tokenizer, methods)
 
-    def check(self, model: Any, tokenizer: Tokenizer | None = None, methods: Any = None) -> None:
+    def check(
+        self, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+    ) -> None:
         """Raise a StoreError that names the difference, if there is one.
 
         Args:

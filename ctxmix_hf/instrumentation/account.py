@@ -493,6 +493,7 @@ def _down_the_layers(account: Account, last: Tensor, grad: Tensor) -> Any:
         ).sum(dim=-1)
         account.close_products()
         above = leaf
+        del output, alive  # their graph, before the next layer makes its own
     return [above], [grad]
 
 

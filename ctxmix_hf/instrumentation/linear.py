@@ -49,15 +49,16 @@ GATES = ("half", "frozen")
 
 # One number in, one number out. What is not zero at zero (sigmoid, exp, softplus) has a constant part.
 POINTWISE = names(
-    """gelu relu silu tanh sigmoid leaky_relu elu celu selu mish hardtanh softplus relu6 hardswish hardsigmoid softsign logsigmoid
-    exp expm1 erf erfc log1p sin cos atan arctan square pow __pow__ float_power clamp clamp_min clamp_max threshold softshrink
-    hardshrink tanhshrink prelu rrelu asinh sinh
-    fake_quantize_per_tensor_affine round ceil floor trunc"""  # noqa: E501
+    """gelu relu silu tanh sigmoid leaky_relu elu celu selu mish hardtanh softplus relu6 hardswish
+    hardsigmoid softsign logsigmoid
+    exp expm1 erf erfc log1p sin cos atan arctan square pow __pow__ float_power clamp clamp_min
+    clamp_max threshold softshrink hardshrink tanhshrink prelu rrelu asinh sinh
+    fake_quantize_per_tensor_affine round ceil floor trunc"""
 )
 # Deviations, lengths and other measures of a vector: what is divided by them stays linear.
 MEASURES = names(
-    """rsqrt sqrt reciprocal norm vector_norm linalg_vector_norm linalg_norm var std var_mean std_mean rsqrt_ sqrt_ reciprocal_ sign
-    heaviside log_softmax logsumexp log log2 log_ argmax argmin softmin"""  # noqa: E501
+    """rsqrt sqrt reciprocal norm vector_norm linalg_vector_norm linalg_norm var std var_mean std_mean
+    rsqrt_ sqrt_ reciprocal_ sign heaviside log_softmax logsumexp log log2 log_ argmax argmin softmin"""
 )
 PRODUCTS = names(
     "matmul __matmul__ __rmatmul__ bmm mm mv dot tensordot inner outer vdot einsum _grouped_mm grouped_mm"

@@ -344,8 +344,12 @@ class Hta(InputMethod):
         """The maps' rows of some targets `[B, L, N, T]` (`[B, 1, N, T]`: of the last layer alone),
         at N / T of the cost.
         """
-        norms, _, notes = self._norms(record, budget, targets, not every_layer)
-        rows = norms.transpose(0, 1)[:, (None if every_layer else -1) :, list(targets)]
+        norms, error, notes = self._norms(record, budget, targets, not every_layer)
+        of = lambda x: x.transpose(0, 1)[:, (None if every_layer else -1) :, list(targets)]
+        rows = of(norms)
+        if error is not None:
+            total = rows.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+            notes["standard_error"] = of(error) / (total if self.row_shares else 1)
         return (to_shares(rows) if self.row_shares else rows), notes
 
     def _norms(

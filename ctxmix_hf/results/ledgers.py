@@ -194,15 +194,21 @@ class Ledger(Result):
         return sorted(found, key=lambda item: -abs(item[1]))[:k]
 
     def finding(self, example: int = 0, k: int = 3) -> str:
-        """The account in one sentence: the largest contributions of words, and all biases together.
+        """The account in one sentence: the largest contributions of words, the largest of those against
+        the value where none of them is, and all biases together.
 
         Args:
             example: The example of the batch, counted from 0.
             k: How many words are named.
         """
         one = self[example].words()
-        parts = [f"{name} {score:+.2f}" for name, score in one.top(k)]
         value = float(one.value[0])
+        ordered = one.top(one.scores.shape[1])
+        opposes = lambda score: score * value < 0 and abs(score) >= 0.005
+        named = ordered[:k]
+        if not any(opposes(score) for _, score in named):
+            named += [item for item in ordered[k:] if opposes(item[1])][:1]
+        parts = [f"{name} {score:+.2f}" for name, score in named]
         held = ", ".join([f"{parts[0]} of {value:+.2f}", *parts[1:]]) if parts else f"{value:+.2f}"
         return f"{held}, biases {float(one.bias[0]):+.2f}"
 

@@ -122,10 +122,17 @@ class Similarity(Result):
         return [(names_a[i // width], names_b[i % width], float(flat[i])) for i in order]
 
     def finding(self) -> str:
-        """The strongest pair of words, in one sentence."""
+        """The strongest pair of words, and what does not lie between words, in one sentence."""
         words = self if self.meta.get("unit") == "word" else self.words()
-        first, second, value = content_pairs(words)[0]
-        return f"{first}-{second} alone gives {value:.2f} of {self.cosine:.2f}"
+        pairs = content_pairs(words)
+        first, second, value = pairs[0]
+        said = f"{first}-{second} alone gives {value:.2f} of {self.cosine:.2f}"
+        biases = float(sum(line.sum() for line in self.lines.values()))
+        if len(pairs) == words.pairs.numel():  # no special tokens, or nothing else
+            return f"{said}; biases {round(biases, 2) + 0.0:.2f}"
+        special = float(words.pairs.sum()) - sum(value for *_, value in pairs)
+        special, biases = round(special, 2) + 0.0, round(biases, 2) + 0.0  # never -0.00
+        return f"{said}; pairs with special tokens give {special:.2f}, biases {biases:.2f}"
 
 
 def content_pairs(words: Similarity) -> list[tuple[str, str, float]]:

@@ -345,6 +345,11 @@ def read_wav(path: str | Path) -> tuple[Any, int]:
 
 # ---- words of the vocabulary
 # ------------------------------------------------------------------------------------------
+def pieces_of(tokenizer: Tokenizer, word: str) -> list[str]:
+    """What the tokenizer makes of a word, for a sentence about it."""
+    return list(tokenizer.tokenize(word))
+
+
 def vocabulary_id(tokenizer: Tokenizer, word: str) -> int | None:
     """The number of a word inside a sentence, where it is one piece: with the mark of a word's
     start if the tokenizer has one.

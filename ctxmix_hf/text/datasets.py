@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ctxmix_hf.errors import CtxmixError, InputError, MissingDependencyError
+from ctxmix_hf.errors import CtxmixError, InputError, MissingDependencyError, first_line
 
 Row = dict[str, Any] | str  # by column; a text instead says why the row could not be read
 
@@ -129,9 +129,6 @@ def dataset_of_hub(name: str, split: str | None = None, *, streaming: bool = Fal
         raise MissingDependencyError.of("datasets", "data") from error
     repository, _, rest = name.partition(":")
     configuration, _, own = rest.partition(":")
-    with_reason = lambda error: next(
-        (line for line in str(error).splitlines() if line.strip()), type(error).__name__
-    )
     try:
         return datasets.load_dataset(
             repository, configuration or None, split=own or split, streaming=streaming
@@ -140,7 +137,7 @@ def dataset_of_hub(name: str, split: str | None = None, *, streaming: bool = Fal
         raise
     except Exception as error:  # whatever the Hub's client raises: not found, offline, no such split, no permission
         raise InputError(
-            f"Could not read the dataset {name!r} (there is no such file either): {with_reason(error)}"
+            f"Could not read the dataset {name!r} (there is no such file either): {first_line(error)}"
         ) from error
 
 

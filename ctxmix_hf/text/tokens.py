@@ -447,7 +447,7 @@ def checked_tokens(
     }
     if not isinstance(pieces, list) or not (text is None or isinstance(text, str)):
         raise InputError(
-            "The tokens do not fit together: there are no pieces, or the text is none."
+            "The tokens do not fit together: pieces must be a list of strings, and text a string or null."
         )
     for name, (items, fits) in kinds.items():
         if items is not None and not (

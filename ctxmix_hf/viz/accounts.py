@@ -7,26 +7,28 @@ pointer over anything drawn gives its number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
 from torch import Tensor
 
 from ctxmix_hf.results.ledgers import Ledger
-from ctxmix_hf.viz.colours import css, ink, shade
+from ctxmix_hf.viz.colours import NEGATIVE, NEUTRAL, POSITIVE, ground, ink, shade, tint
 from ctxmix_hf.viz.figures import colour_map, drawable, fonts, label_axis, new_figure
 from ctxmix_hf.viz.payload import finite, visible
 from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
 
-POSITIVE, NEGATIVE, NEUTRAL = "#2f7fbc", "#d9781e", "#8a8f98"
 SHOWN = 10  # bars of a waterfall before the rest is one bar
 LINKS = 60  # lines of a flow graph
+TWO_WIDTHS = ".cmx-narrow{display:none}@media(max-width:560px){.cmx-broad{display:none}.cmx-narrow{display:block}}"
 STYLE = (
     "<style>.cmx-ledger{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-ledger "
     "h2{margin:14px 0 4px;font-size:13px}"
     ".cmx-ledger .chip{padding:1px 5px;border-radius:4px}.cmx-ledger p{margin:4px 0}.cmx-ledger "
     "svg{display:block;height:auto}.cmx-wide{overflow-x:auto}"
-    ".cmx-ledger svg text{font:11px system-ui,sans-serif;fill:currentColor}</style>"
+    ".cmx-ledger svg text{font:11px system-ui,sans-serif;fill:currentColor}"
+    f"{TWO_WIDTHS}</style>"
 )
 
 
@@ -42,8 +44,30 @@ def framed(name: str, width: float, height: float, body: str) -> str:
     )
 
 
+def fitted(name: str, drawn: Callable[[bool], tuple[float, float, str]]) -> str:
+    """A drawing for a page's width, and one for a phone's: the style shows the one that fits. `drawn` is
+    asked whether it is to be narrow, and says width, height and what is in it.
+    """
+    broad, narrow = (framed(name, *drawn(is_narrow)) for is_narrow in (False, True))
+    return f"<div class='cmx-broad'>{broad}</div><div class='cmx-narrow'>{narrow}</div>"
+
+
 def two_sided(value: float, top: float) -> str:
-    return css(shade(0.5 + 0.5 * value / (top or 1.0), "signed"))
+    """A cell's fill: blue adds, orange takes away, and nothing is the page's own ground."""
+    colour, alpha = tint(value, top)
+    return f"fill='{colour}' fill-opacity='{alpha:.3f}'"
+
+
+def legend(top: float, what: str = "") -> str:
+    """From the largest that takes away, through nothing, to the largest that adds."""
+    bar = (
+        "display:inline-block;width:140px;height:9px;margin:0 6px;border:1px solid #8a8f98;"
+        f"background:linear-gradient(90deg,{NEGATIVE},transparent,{POSITIVE})"
+    )
+    return (
+        f"<p class='cmx-legend' style='font-size:12px'>{what}{-top:.2g}<span style='{bar}'></span>"
+        f"{top:+.2g}</p>"
+    )
 
 
 def headline(l: Ledger) -> str:
@@ -103,19 +127,20 @@ def ledger_fragment(l: Ledger, example: int = 0) -> str:
     """All four pictures of one example."""
     one = l[example].words()
     return (
-        f"{STYLE}<div class='cmx-ledger'><p><b>{escape(headline(one))}</b></p><p>{escape(one.finding())}</p>{_sentence(one)}"  # noqa: E501
+        f"{STYLE}<div class='cmx-ledger'><p><b>{escape(headline(one))}</b></p>"
+        f"<p>{escape(one.finding())}</p>{_sentence(one)}"
         f"<h2>From the tokens and biases to the output</h2>{_waterfall(one)}"
         f"<h2>Where the contributions stand after each layer</h2>{_layers(one)}{_flow(one)}"
         f"<p style='opacity:.75'>{escape(balance(one))}</p></div>"
     )
 
 
-def ledger_page(l: Ledger, example: int = 0) -> str:
+def ledger_page(l: Ledger, example: int = 0, title: str = "") -> str:
     """One file that opens by double click."""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
         "content='width=device-width,initial-scale=1'>"
-        f"<title>{escape('ctxmix: ' + headline(l[example]))}</title>"
+        f"<title>{escape(title or 'ctxmix: ' + headline(l[example]))}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px}</style></head>"
         f"<body>{ledger_fragment(l, example)}</body></html>"
     )
@@ -130,11 +155,10 @@ def _sentence(l: Ledger) -> str:
     top = max([abs(v) for v in values] + [abs(float(l.bias[0]))]) or 1.0
     chips = []
     for label, value in [*zip(_labels(l), values, strict=True), ("biases", float(l.bias[0]))]:
-        colour = shade(0.5 + 0.5 * value / top, "signed")
         edge = "outline:1px dashed #888;margin-left:8px;" if label == "biases" else ""
         chips.append(
-            f"<span class='chip' title='{value:+.4g}' style='{edge}background:{css(colour)};"
-            f"color:{css(ink(colour))}'>{escape(label)}</span>"
+            f"<span class='chip' title='{value:+.4g}' style='{edge}background:{ground(value, top)}'>"
+            f"{escape(label)}</span>"
         )
     return f"<p dir='auto' style='line-height:2.1'>{' '.join(chips)}</p>"
 
@@ -168,54 +192,73 @@ def _waterfall(l: Ledger) -> str:
         at += value
         points.append(at)
     low, high = min([*points, total, 0.0]), max([*points, total, 0.0])
-    width, row = 460, 20
-    short = [name if len(name) <= 28 else f"{name[:10]}…{name[-17:]}" for name, _ in bars]
-    left = 16 + 6.2 * max(map(width_of, [*short, "output"]))
-    x = lambda v: left + width * (v - low) / ((high - low) or 1.0)
-    drawn, at = [], 0.0
-    for k, (name, value) in enumerate([*bars, ("output", total)]):
-        begin, end = (0.0, total) if name == "output" and k == len(bars) else (at, at + value)
-        colour = NEUTRAL if k == len(bars) else POSITIVE if value >= 0 else NEGATIVE
-        y = 4 + k * row
-        drawn.append(
-            f"<g><title>{escape(name)}: {value:+.4g}</title><text x='{left - 8}' y='{y + 13}' "
-            f"text-anchor='end'>{escape([*short, name][k])}</text>"
-            f"<rect x='{min(x(begin), x(end)):.1f}' y='{y + 2}' height='{row - 5}' rx='2' "
-            f"width='{max(1.0, abs(x(end) - x(begin))):.1f}' fill='{colour}'/>"
-            f"<text x='{max(x(begin), x(end)) + 5:.1f}' y='{y + 13}'>{value:+.3g}</text></g>"
+    names = [name if len(name) <= 28 else f"{name[:10]}…{name[-17:]}" for name, _ in bars]
+
+    def drawn(narrow: bool) -> tuple[float, float, str]:
+        """Names beside their bars; where that is too wide, name and number above each bar."""
+        row, width = (34, 328.0) if narrow else (20, 460.0)
+        left = 8.0 if narrow else 16 + 6.2 * max(map(width_of, [*names, "output"]))
+        x = lambda v: left + width * (v - low) / ((high - low) or 1.0)
+        parts, at = [], 0.0
+        for k, (name, value) in enumerate([*bars, ("output", total)]):
+            begin, end = (0.0, total) if k == len(bars) else (at, at + value)
+            colour = NEUTRAL if k == len(bars) else POSITIVE if value >= 0 else NEGATIVE
+            y = 4 + k * row
+            from_, to = sorted((x(begin), x(end)))
+            said = escape([*names, "output"][k])
+            text = (
+                f"<text x='{left:.1f}' y='{y + 11}'>{said}</text>"
+                f"<text x='{left + width:.1f}' y='{y + 11}' text-anchor='end'>{value:+.3g}</text>"
+                if narrow
+                else f"<text x='{left - 8}' y='{y + 13}' text-anchor='end'>{said}</text>"
+                f"<text x='{to + 5:.1f}' y='{y + 13}'>{value:+.3g}</text>"
+            )
+            parts.append(
+                f"<g><title>{escape(name)}: {value:+.4g}</title>{text}"
+                f"<rect x='{from_:.1f}' y='{y + (16 if narrow else 2)}' height='{row - 20 if narrow else row - 5}' "
+                f"rx='2' width='{max(1.0, to - from_):.1f}' fill='{colour}'/></g>"
+            )
+            at = end
+        height = 8 + row * (len(bars) + 1)
+        zero = (
+            f"<line x1='{x(0.0):.1f}' x2='{x(0.0):.1f}' y1='0' y2='{height}' stroke='currentColor' "
+            "stroke-opacity='.35'/>"
         )
-        at = end
-    height = 8 + row * (len(bars) + 1)
-    zero = (
-        f"<line x1='{x(0.0):.1f}' x2='{x(0.0):.1f}' y1='0' y2='{height}' stroke='currentColor' "
-        "stroke-opacity='.35'/>"
-    )
-    return framed("waterfall", left + width + 70, height, zero + "".join(drawn))
+        return left + width + (8 if narrow else 70), height, zero + "".join(parts)
+
+    return fitted("waterfall", drawn)
 
 
-def _columns(labels: list[str]) -> tuple[float, float]:
+def _columns(labels: list[str], narrow: bool = False) -> tuple[float, float]:
     """(left margin, width of a token's column)."""
+    if narrow:
+        return 52.0, max(11.0, min(60.0, 284.0 / max(1, len(labels))))
     return 70.0, min(90.0, 860.0 / max(1, len(labels)))
 
 
 def _layers(l: Ledger) -> str:
     rows, labels = finite(l.rows[0]), _labels(l)
     top = float(rows.abs().max()) or 1.0
-    left, wide = _columns(labels)
-    tall, cells = 18, []
-    for k, row in enumerate(rows.tolist()):
-        name = "input" if k == 0 else f"layer {k}"
-        y = 4 + (len(rows) - 1 - k) * tall
-        cells.append(f"<text x='{left - 6}' y='{y + 13}' text-anchor='end'>{name}</text>")
-        cells += [
-            f"<rect x='{left + j * wide:.1f}' y='{y}' width='{wide - 1:.1f}' height='{tall - 1}' "
-            f"fill='{two_sided(v, top)}'>"
-            f"<title>{escape(labels[j])} at {name}: {v:+.4g}</title></rect>"
-            for j, v in enumerate(row)
-        ]
+    tall = 18
     height = 8 + tall * len(rows)
-    drawn = "".join(cells) + _under(labels, left, wide, height)
-    return framed("layers by tokens", left + wide * len(labels) + 10, height + 60, drawn)
+
+    def drawn(narrow: bool) -> tuple[float, float, str]:
+        left, wide = _columns(labels, narrow)
+        cells = []
+        for k, row in enumerate(rows.tolist()):
+            name = "input" if k == 0 else f"layer {k}"
+            y = 4 + (len(rows) - 1 - k) * tall
+            cells.append(f"<text x='{left - 6}' y='{y + 13}' text-anchor='end'>{name}</text>")
+            cells += [
+                f"<rect x='{left + j * wide:.1f}' y='{y}' width='{wide - 1:.1f}' height='{tall - 1}' "
+                f"{two_sided(v, top)}>"
+                f"<title>{escape(labels[j])} at {name}: {v:+.4g}</title></rect>"
+                for j, v in enumerate(row)
+            ]
+        body = "".join(cells) + _under(labels, left, wide, height)
+        return left + wide * len(labels) + 10, height + 60, body
+
+    return fitted("layers by tokens", drawn) + legend(top)
 
 
 def _under(labels: list[str], left: float, wide: float, y: float) -> str:
@@ -268,40 +311,47 @@ def _flow(l: Ledger) -> str:
         return ""
     (kept, said), labels = drawn_flows(l), _labels(l)
     depth, top = l.rows.shape[1] - 1, max((abs(f[3]) for f in kept), default=0.0) or 1.0
-    left, wide = _columns([*labels, "biases"])
     tall = 44
     count, names = len(labels), {BIASES: "biases", OUTPUT: "the output"} | dict(enumerate(labels))
     column: dict[int, float] = {BIASES: count, OUTPUT: (count - 1) / 2}
-    x = lambda j: left + (column.get(j, float(j)) + 0.5) * wide
     y = lambda k: 10 + (depth + 1 - k) * tall
-    paths = []
-    for layer, j, i, value in kept:
-        what = f"stays in {names[j]}" if i == j else f"{names[j]} to {names[i]}"
-        where = f"layer {layer + 1}, " if layer < depth else ""
-        paths.append(
-            f"<path fill='none' d='M{x(j):.1f} {y(layer)} C{x(j):.1f} {y(layer) - 18} "
-            f"{x(i):.1f} {y(layer + 1) + 18} {x(i):.1f} {y(layer + 1)}' "
-            f"stroke='{POSITIVE if value >= 0 else NEGATIVE}' stroke-opacity='.75' "
-            f"stroke-width='{max(0.6, 9 * abs(value) / top):.1f}'>"
-            f"<title>{where}{escape(what)}: {value:+.4g}</title></path>"
-        )
     sides = ["input", *(f"layer {k}" for k in range(1, depth + 1)), "output"]
-    named = "".join(
-        f"<text x='{left - 6}' y='{y(k) + 4}' text-anchor='end'>{name}</text>"
-        for k, name in enumerate(sides)
-    )
-    dots = "".join(
-        f"<circle cx='{x(j):.1f}' cy='{y(k)}' r='2' fill='currentColor' fill-opacity='.4'/>"
-        for k in range(depth + 1)
-        for j in (*range(count), BIASES)
-    )
-    out = f"<circle cx='{x(OUTPUT):.1f}' cy='{y(depth + 1)}' r='4' fill='{NEUTRAL}'/>"
     height = 20 + (depth + 1) * tall
-    under = _under([*labels, "biases"], left, wide, height)
-    body = "".join([*paths, dots, out, named, under])
+
+    def drawn(narrow: bool) -> tuple[float, float, str]:
+        left, wide = _columns([*labels, "biases"], narrow)
+        x = lambda j: left + (column.get(j, float(j)) + 0.5) * wide
+        paths = []
+        for layer, j, i, value in kept:
+            what = f"stays in {names[j]}" if i == j else f"{names[j]} to {names[i]}"
+            where = f"layer {layer + 1}, " if layer < depth else ""
+            paths.append(
+                f"<path fill='none' d='M{x(j):.1f} {y(layer)} C{x(j):.1f} {y(layer) - 18} "
+                f"{x(i):.1f} {y(layer + 1) + 18} {x(i):.1f} {y(layer + 1)}' "
+                f"stroke='{POSITIVE if value >= 0 else NEGATIVE}' stroke-opacity='.75' "
+                f"stroke-width='{max(0.6, 9 * abs(value) / top):.1f}'>"
+                f"<title>{where}{escape(what)}: {value:+.4g}</title></path>"
+            )
+        named = "".join(
+            f"<text x='{left - 6}' y='{y(k) + 4}' text-anchor='end'>{name}</text>"
+            for k, name in enumerate(sides)
+        )
+        dots = "".join(
+            f"<circle cx='{x(j):.1f}' cy='{y(k)}' r='2' fill='currentColor' fill-opacity='.4'/>"
+            for k in range(depth + 1)
+            for j in (*range(count), BIASES)
+        )
+        out = f"<circle cx='{x(OUTPUT):.1f}' cy='{y(depth + 1)}' r='4' fill='{NEUTRAL}'/>"
+        under = _under([*labels, "biases"], left, wide, height)
+        return (
+            left + wide * (count + 1) + 10,
+            height + 60,
+            "".join([*paths, dots, out, named, under]),
+        )
+
     return (
         "<h2>The flow of contributions, from the input (below) to the output</h2>"
-        f"{framed('flow of contributions', left + wide * (count + 1) + 10, height + 60, body)}"
+        f"{fitted('flow of contributions', drawn)}"
         f"<p>{said} Blue adds, orange takes away; what leaves a point is what arrives there.</p>"
     )
 

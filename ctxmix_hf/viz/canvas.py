@@ -15,7 +15,7 @@ from typing import Any
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.text.targets import first_shown
-from ctxmix_hf.viz.colours import css, ink, signed_shades
+from ctxmix_hf.viz.colours import css, ground, ink, signed_shades
 from ctxmix_hf.viz.names import people_name
 from ctxmix_hf.viz.payload import finite, payload, row_place, visible
 
@@ -82,7 +82,8 @@ def page(data: dict[str, Any], title: str) -> str:
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
         "content='width=device-width,initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px;max-width:1100px}}</style></head>"  # noqa: E501
+        f"<title>{escape(title)}</title>"
+        "<style>:root{color-scheme:light dark}body{margin:16px;max-width:1100px}</style></head>"
         f"<body>{fragment(data)}</body></html>"
     )
 
@@ -133,14 +134,20 @@ def coloured_text(
     tokens = a.tokens[0]
     joined = {place for group in tokens.groups() for place in group[1:]}
     spans = []
+    top = max(map(abs, values), default=0.0)
     for i, (value, colour) in enumerate(zip(values, signed_shades(values, cmap), strict=True)):
+        own = cmap == "blues"  # then nothing is the page's own ground, whatever its theme
+        look = (
+            f"background:{ground(value, top)}"
+            if own
+            else f"background:{css(colour)};color:{css(ink(colour))}"
+        )
         gap = "" if i in joined or i == 0 else " "
         label = visible(tokens.shown()[i])
         label = label.removeprefix("##") if i in joined else label
         spans.append(
             f"{gap}<span class='cmx-w' title='{value:.4g}' style='{styles[i] if styles else ''}"
-            f"background:{css(colour)};color:{css(ink(colour))};"
-            f"padding:1px 3px;border-radius:3px'>{escape(label)}</span>"
+            f"{look};padding:1px 3px;border-radius:3px'>{escape(label)}</span>"
         )
     head = f"<div style='font-weight:600;margin-bottom:4px'>{escape(title)}</div>" if title else ""
     return f"<div style='margin:4px 0'>{head}<div dir='auto' style='line-height:1.9'>{''.join(spans)}</div></div>"

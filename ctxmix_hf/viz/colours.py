@@ -6,6 +6,9 @@ from ctxmix_hf.errors import UnknownNameError
 
 RGB = tuple[int, int, int]
 
+POSITIVE, NEGATIVE, NEUTRAL = "#2f7fbc", "#d9781e", "#8a8f98"
+UNDER_TEXT = 0.6  # the most of a colour that dark and light letters can be read on
+
 CANVAS_MAPS = ("blues", "cividis", "viridis", "magma", "greys")
 _STOPS = {
     "blues": ("f7fafd", "d3e3f3", "94c0e2", "4391c9", "135aa3", "062a5e"),
@@ -35,6 +38,18 @@ def shade(value: float, name: str = "blues") -> RGB:
         round(low[1] * (1 - f) + high[1] * f),
         round(low[2] * (1 - f) + high[2] * f),
     )
+
+
+def tint(value: float, top: float, most: float = 1.0) -> tuple[str, float]:
+    """(colour, opacity) of a signed value on any ground: zero is the ground itself, in both themes."""
+    share = min(1.0, abs(value) / top) if top else 0.0
+    return (POSITIVE if value >= 0 else NEGATIVE), most * share
+
+
+def ground(value: float, top: float) -> str:
+    """The same as CSS, for what letters of the page's own colour stand on."""
+    colour, alpha = tint(value, top, UNDER_TEXT)
+    return f"{colour}{round(255 * alpha):02x}"
 
 
 def ink(colour: RGB) -> RGB:

@@ -13,9 +13,9 @@ from typing import Any
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.matches import Ranking, Similarity, content_pairs
-from ctxmix_hf.viz.accounts import NEGATIVE, POSITIVE, framed, two_sided
+from ctxmix_hf.viz.accounts import TWO_WIDTHS, fitted, legend, two_sided
 from ctxmix_hf.viz.canvas import coloured_text
-from ctxmix_hf.viz.colours import shade
+from ctxmix_hf.viz.colours import NEGATIVE, POSITIVE, shade
 from ctxmix_hf.viz.figures import colour_map, draw, drawable, fonts, new_figure, side
 from ctxmix_hf.viz.payload import finite, visible
 from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
@@ -25,7 +25,8 @@ STYLE = (
     "<style>.cmx-pairs{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-pairs "
     "h2{margin:14px 0 4px;font-size:13px}"
     ".cmx-pairs p{margin:4px 0}.cmx-pairs svg{display:block;height:auto}.cmx-wide{overflow-x:auto}"
-    ".cmx-pairs svg text{font:12px system-ui,sans-serif;fill:currentColor}</style>"
+    ".cmx-pairs svg text{font:12px system-ui,sans-serif;fill:currentColor}"
+    f"{TWO_WIDTHS}</style>"
 )
 
 
@@ -89,15 +90,15 @@ def _page(title: str, body: str) -> str:
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width,initial-scale=1'>"
-        f"<title>{escape('ctxmix: ' + title)}</title>"
+        f"<title>{escape(title)}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px}</style></head>"
         f"<body>{body}</body></html>"
     )
 
 
-def similarity_page(s: Similarity) -> str:
+def similarity_page(s: Similarity, title: str = "") -> str:
     """One file that opens by double click."""
-    return _page(headline(s), similarity_fragment(s))
+    return _page(title or "ctxmix: " + headline(s), similarity_fragment(s))
 
 
 def _places(labels: list[str], width: float) -> list[float]:
@@ -130,24 +131,41 @@ def _links(s: Similarity) -> str:
     kept = sorted(every, key=lambda item: -abs(item[2]))[:LINKS]
     top = max((abs(v) for _, _, v in kept), default=0.0) or 1.0
     share = sum(v for _, _, v in kept)
-    drawn = [
-        f"<path fill='none' d='M{xs[0][i]:.0f} 34 C{xs[0][i]:.0f} 80 {xs[1][j]:.0f} 80 {xs[1][j]:.0f} 126' "
-        f"stroke='{POSITIVE if v >= 0 else NEGATIVE}' stroke-opacity='.7' "
-        f"stroke-width='{max(0.7, 9 * abs(v) / top):.1f}'>"
-        f"<title>{escape(names[0][i])} - {escape(names[1][j])}: {v:+.4f}</title></path>"
-        for i, j, v in reversed(kept)
-    ]
-    text = [
-        f"<text x='{x:.0f}' y='{y}' text-anchor='middle' fill-opacity='{0.45 if flag else 1}'>{escape(name)}"
-        f"<title>{escape(name)}: {score:+.4f}</title></text>"
-        for row, y, side in ((0, 24, s.a), (1, 144, s.b))
-        for x, name, flag, score in zip(
-            xs[row], names[row], special[row], side.scores[0].tolist(), strict=True
+
+    def drawn(narrow: bool) -> tuple[float, float, str]:
+        """One text over the other; where that is too wide, beside it."""
+        steps = [[24.0 + 20 * k for k in range(len(labels))] for labels in names]
+        at = lambda row, k: (
+            (120.0 if row == 0 else 226.0, steps[row][k]) if narrow else (xs[row][k], 34 + 92 * row)
         )
-    ]
-    width = max(max(xs[0], default=0), max(xs[1], default=0)) + 40
+        links = []
+        for i, j, v in reversed(kept):
+            (x, y), (u, w) = at(0, i), at(1, j)
+            bend = f"C173 {y:.0f} 173 {w:.0f}" if narrow else f"C{x:.0f} 80 {u:.0f} 80"
+            links.append(
+                f"<path fill='none' d='M{x:.0f} {y:.0f} {bend} {u:.0f} {w:.0f}' "
+                f"stroke='{POSITIVE if v >= 0 else NEGATIVE}' stroke-opacity='.7' "
+                f"stroke-width='{max(0.7, 9 * abs(v) / top):.1f}'>"
+                f"<title>{escape(names[0][i])} - {escape(names[1][j])}: {v:+.4f}</title></path>"
+            )
+        text = []
+        for row, one in ((0, s.a), (1, s.b)):
+            anchor = ("end", "start")[row] if narrow else "middle"
+            for k, score in enumerate(one.scores[0].tolist()):
+                x, y = at(row, k)
+                x, y = (x - 8 + 16 * row, y + 4) if narrow else (x, 24.0 + 120 * row)
+                name, faint = escape(names[row][k]), 0.45 if special[row][k] else 1
+                text.append(
+                    f"<text x='{x:.0f}' y='{y:.0f}' text-anchor='{anchor}' fill-opacity='{faint}'>{name}"
+                    f"<title>{name}: {score:+.4f}</title></text>"
+                )
+        body = "".join([*links, *text])
+        if narrow:
+            return 346, 24 + 20 * max(map(len, names)), body
+        return max(max(xs[0], default=0), max(xs[1], default=0)) + 40, 156, body
+
     return (
-        f"{framed('links between words', width, 156, ''.join([*drawn, *text]))}"
+        f"{fitted('links between words', drawn)}"
         f"<p>These {len(kept)} links give {share:+.2f} of {s.cosine:.2f}.</p>"
     )
 
@@ -156,25 +174,37 @@ def _matrix(s: Similarity) -> str:
     rows, cols = ([visible(t)[:16] for t in side.tokens[0].shown()] for side in (s.a, s.b))
     values = finite(s.pairs)
     top = float(values.abs().max()) or 1.0
-    left, wide, tall = 120, min(60.0, 780.0 / max(1, len(cols))), 17
-    cells = [
-        f"<rect x='{left + j * wide:.1f}' y='{i * tall}' width='{wide - 1:.1f}' height='{tall - 1}' "
-        f"fill='{two_sided(float(values[i, j]), top)}'>"
-        f"<title>{escape(rows[i])} - {escape(cols[j])}: {float(values[i, j]):+.4f}</title></rect>"
-        for i in range(len(rows))
-        for j in range(len(cols))
-    ]
-    names = [
-        f"<text x='{left - 6}' y='{i * tall + 13}' text-anchor='end'>{escape(name)}</text>"
-        for i, name in enumerate(rows)
-    ]
-    under = [
-        f"<text transform='translate({left + (j + 0.6) * wide:.1f} {len(rows) * tall + 12}) rotate(-40)' "
-        f"text-anchor='end'>{escape(name)}</text>"
-        for j, name in enumerate(cols)
-    ]
-    body = "".join([*cells, *names, *under])
-    return framed("pairs of words", left + wide * len(cols) + 20, len(rows) * tall + 80, body)
+
+    def drawn(narrow: bool) -> tuple[float, float, str]:
+        left, tall = (84, 17) if narrow else (120, 17)
+        wide = min(60.0, 780.0 / max(1, len(cols)))
+        if narrow:
+            wide = max(11.0, min(wide, 246.0 / max(1, len(cols))))
+        cells = [
+            f"<rect x='{left + j * wide:.1f}' y='{i * tall}' width='{wide - 1:.1f}' height='{tall - 1}' "
+            f"{two_sided(float(values[i, j]), top)}>"
+            f"<title>{escape(rows[i])} - {escape(cols[j])}: {float(values[i, j]):+.4f}</title></rect>"
+            for i in range(len(rows))
+            for j in range(len(cols))
+        ]
+        names = [
+            f"<text x='{left - 6}' y='{i * tall + 13}' text-anchor='end'>"
+            f"{escape(name[:11] if narrow else name)}</text>"
+            for i, name in enumerate(rows)
+        ]
+        under = [
+            f"<text transform='translate({left + (j + 0.6) * wide:.1f} {len(rows) * tall + 12}) rotate(-40)' "
+            f"text-anchor='end'>{escape(name)}</text>"
+            for j, name in enumerate(cols)
+        ]
+        height = len(rows) * tall + 80
+        return (
+            left + wide * len(cols) + (14 if narrow else 20),
+            height,
+            "".join([*cells, *names, *under]),
+        )
+
+    return fitted("pairs of words", drawn) + legend(top)
 
 
 # ---- documents
@@ -264,9 +294,9 @@ def _query(accounts: list[Similarity], name: str) -> tuple[str, str]:
     return " ".join(words), f"<style>{''.join(rules)}</style>"
 
 
-def ranking_page(r: Ranking, top: int = 10) -> str:
+def ranking_page(r: Ranking, top: int = 10, title: str = "") -> str:
     """One file that opens by double click."""
-    return _page(r.query, ranking_fragment(r, top))
+    return _page(title or "ctxmix: " + r.query, ranking_fragment(r, top))
 
 
 # ---- figure

@@ -135,7 +135,7 @@ def payload(
         "signed": False,
         "title": title or heading(m),
         "pin": str(first_shown(one.tokens[0], bool(one.meta.get("causal")))),
-        "notes": list(standard_error_note(one)),
+        "notes": [note for note in [estimate_note(m.meta, example)] if note],
         "state": check_state(state, m.layer_numbers, list(maps)),
         **({"heads": _heads(one.heads[0])} if one.heads is not None else {}),
         **token_fields(one.tokens[0]),
@@ -158,12 +158,18 @@ def _rolls_out(one: ContextMixingMap) -> bool:
     )
 
 
-def standard_error_note(m: ContextMixingMap) -> list[str]:
-    return (
-        ["Values are an estimate from random probes."]
-        if m.meta.get("options", {}).get("sketch")
-        else []
-    )
+def estimate_note(meta: Mapping[str, Any], example: int) -> str:
+    """Of values that random probes estimated, how far they may be from the exact ones; else nothing."""
+    probes = meta.get("options", {}).get("sketch")
+    if not probes:
+        return ""
+    error = meta.get("notes", {}).get("standard_error")
+    said = f"Values are an estimate from {probes} random probes"
+    if error is None:
+        return f"{said}."
+    found = error[example]
+    found = found[found > 0] if bool((found > 0).any()) else found.flatten()[:1]
+    return f"{said}: standard error {found.mean():.2g} on average, {found.max():.2g} at most."
 
 
 def row_place(meta: Mapping[str, Any], before: str = ", ") -> str:

@@ -14,7 +14,7 @@ from ctxmix_hf.counting import layer_index
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap, heading
 from ctxmix_hf.viz.colours import RGB, ink, shade, signed_shades
-from ctxmix_hf.viz.payload import finite, row_place, visible
+from ctxmix_hf.viz.payload import estimate_note, finite, row_place, visible
 
 LABEL = 12
 _BLOCKS = " .:-=+*#%@"
@@ -66,7 +66,14 @@ def map_text(
     colour = colour_wanted() if colour is None else colour
     index = layer_index(layer, m.layer_numbers)
     shown = [m[b].words() if unit == "word" else m[b] for b in range(min(len(m), 3))]
-    examples = [_one(one, one.of_scope(scope)[0, index], colour) for one in shown]
+    examples = [
+        "\n".join(
+            filter(
+                None, [_one(one, one.of_scope(scope)[0, index], colour), estimate_note(m.meta, b)]
+            )
+        )
+        for b, one in enumerate(shown)
+    ]
     more = f"\n... and {len(m) - 3} more examples" if len(m) > 3 else ""
     where = m.where(layer, scope, m.meta.get("depth", m.depth))
     about = f"{heading(m)} · {where} · rows: targets, columns: sources"
@@ -118,7 +125,7 @@ def attribution_text(a: Attribution, colour: bool | None = None) -> str:
         bars = [
             _bar(fit(labels[i], width), i, values[i], abs(values[order[0]]) or 1.0) for i in order
         ]
-        parts.append("\n".join([line, *bars]))
+        parts.append("\n".join(filter(None, [line, *bars, estimate_note(a.meta, b)])))
     more = f"\n... and {len(a) - 3} more examples" if len(a) > 3 else ""
     return f"{a.method} · target {a.target}{row_place(a.meta, ' · ')}\n" + "\n\n".join(parts) + more
 

@@ -234,7 +234,8 @@ class Visit:
     def wait(self, condition: str, name: str = "main", timeout: float = 20000) -> None:
         """Until `w` (the widget) fulfils a condition in JavaScript."""
         self.page.wait_for_function(
-            f"(() => {{ const e = document.querySelector('{self.widget(name)}'); const w = e && e.ctxmix; return w && ({condition}); }})()",  # noqa: E501
+            f"(() => {{ const e = document.querySelector('{self.widget(name)}'); "
+            f"const w = e && e.ctxmix; return w && ({condition}); }})()",
             timeout=timeout,
         )
 

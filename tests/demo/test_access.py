@@ -7,13 +7,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.demo.conftest import KEYS
+from tests.demo.conftest import ARTIFACTS, KEYS
 from tests.node import modules
 
 pytestmark = pytest.mark.browser
 TABS = {  # and what each shows when it is open
     "Map": "#map-main canvas",
-    "Why this output?": "#why svg",
+    "Why this output?": "#why svg >> visible=true",
     "Similarity": "#similarity b",
     "Compare": "#map-difference canvas",
     "Images": "#map-image canvas",
@@ -43,6 +43,75 @@ def test_axe_finds_nothing_on_any_tab(visit: Any, width: int, theme: str) -> Non
         for wrong in said["violations"]:
             found[tab, wrong["id"]] = [node["html"][:120] for node in wrong["nodes"]][:3]
     assert found == {}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_the_ground_s_colour_in_both_themes(visit: Any, theme: str) -> None:
+    """Of a ledger and of a similarity: a cell near zero looks like the page around it, as on the map."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    page = visit("?" + urlencode({"__theme": theme}), scheme=theme)
+    for tab, panel, name in (
+        ("Why this output?", "#why", "layers by tokens"),
+        ("Similarity", "#similarity", "pairs of words"),
+    ):
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(f"{panel} .cmx-broad svg[aria-label='{name}']", timeout=40000)
+        page.page.wait_for_selector(f"{panel} .cmx-legend")
+        svg = page.page.locator(f"{panel} .cmx-broad svg[aria-label='{name}']")
+        svg.scroll_into_view_if_needed()
+        page.page.wait_for_selector(f"{panel} [aria-busy=true]", state="detached")
+        least = svg.evaluate(
+            "svg => { const size = r => Math.abs(Number(r.textContent.split(': ').pop()));"
+            "const r = [...svg.querySelectorAll('rect')].sort((a, b) => size(a) - size(b));"
+            "const at = svg.getBoundingClientRect(), of = e => { const b = e.getBoundingClientRect();"
+            "return [b.x - at.x + b.width / 2, b.y - at.y + b.height / 2]; };"
+            "return [of(r[0]), of(r[r.length - 1])]; }"
+        )
+        shot = Image.open(BytesIO(svg.screenshot())).convert("RGB")
+        back = shot.getpixel((shot.width - 2, shot.height - 2))
+        near, far = (shot.getpixel((round(x), round(y))) for x, y in least)
+        assert max(abs(a - b) for a, b in zip(near, back, strict=True)) < 12, (near, back)
+        assert max(abs(a - b) for a, b in zip(far, back, strict=True)) > 60
+    page.shot(f"similarity-{theme}")
+
+
+def test_pictures_of_ten_words_fit_a_phone(visit: Any) -> None:
+    """Nothing to scroll sideways: neither in the ledger, nor in the similarity."""
+    text = "The old books about the boy near us [MASK] old."
+    page = visit("?" + urlencode({"text": text}), width=390)
+    wide = (
+        "(panel) => [...document.querySelectorAll(panel + ' .cmx-wide')].filter(e => e.offsetParent)"
+        ".map(e => [e.firstChild.getAttribute('aria-label'), e.scrollWidth, e.clientWidth])"
+    )
+    for tab, panel, count in (("Why this output?", "#why", 3), ("Similarity", "#similarity", 2)):
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(f"{panel} .cmx-narrow >> nth={count - 1}", timeout=40000)
+        if panel == "#similarity":
+            words = "The old books about the boy near us are old."
+            page.page.fill("#text-a textarea, #text-a input", words)
+            page.page.fill("#text-b textarea, #text-b input", words.replace("boy", "girl"))
+            page.page.click("#similarity-button")
+            page.page.wait_for_function(
+                "document.querySelector('#similarity').textContent.includes('girl')"
+            )
+        found = page.page.evaluate(wide, panel)
+        assert len(found) == count
+        for name, whole, seen in found:
+            assert whole <= seen, (name, whole, seen)
+        page.page.wait_for_timeout(300)
+        page.shot(f"narrow-{count}")
+
+
+def test_a_row_of_tabs_that_goes_on_says_so(visit: Any) -> None:
+    page = visit(width=390)
+    page.page.wait_for_selector('#tabs [role="tablist"].ctxmix-more')
+    page.page.get_by_role("tab", name="Share & code").click()
+    page.page.wait_for_selector('#tabs [role="tablist"].ctxmix-before')
+    wide = visit()
+    assert wide.page.locator(".ctxmix-more").count() == 0
 
 
 def test_five_stops_of_tab_lead_to_the_picture(visit: Any) -> None:
@@ -84,6 +153,40 @@ def test_the_tour_teaches_and_can_be_left(visit: Any) -> None:
     page.page.click("#tour-button")
     page.page.get_by_role("button", name="Skip").click()
     assert page.page.locator(".ctxmix-toured").count() == 0
+
+
+@pytest.mark.parametrize(("width", "height", "theme"), [(1440, 900, "light"), (390, 844, "dark")])
+def test_the_tour_never_hides_what_it_explains(
+    visit: Any, width: int, height: int, theme: str
+) -> None:
+    """Box and mark are in the window and apart, and what is said is true of this theme."""
+    page = visit("?" + urlencode({"__theme": theme}), width=width, scheme=theme)
+    page.page.set_viewport_size({"width": width, "height": height})
+    page.page.click("#tour-button")
+    places = (
+        "['#tour', '.ctxmix-toured'].map((at) => { const r = document.querySelector(at)"
+        ".getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; })"
+    )
+    said = []
+    for step in range(4):
+        page.page.wait_for_selector(f"#tour >> text={step + 1} of 4")
+        page.page.screenshot(path=ARTIFACTS / f"tour-{width}-{step + 1}.png")
+        box, mark = page.page.evaluate(places)
+        for left, top, right, bottom in (box, mark):
+            assert (left >= 0, top >= 0, right <= width, bottom <= height) == (True,) * 4, step
+        apart = box[0] >= mark[2] or box[2] <= mark[0] or box[1] >= mark[3] or box[3] <= mark[1]
+        assert apart, (step, box, mark)
+        said.append(page.page.text_content("#tour"))
+        if step == 0:  # the row of the target, over the canvas
+            row = page.js("w.geometry.y + w.rows()[0] * w.geometry.ch")
+            top = page.page.evaluate(
+                "document.querySelector('#map-main canvas').getBoundingClientRect().top"
+            )
+            assert mark[1] == pytest.approx(top + row, abs=2) and "[MASK]" in said[0]
+        page.page.keyboard.press("ArrowRight")
+    word = "darker" if theme == "light" else "lighter"
+    assert f"The {word} the cell, the more" in said[1] and "here books" in said[1]
+    assert page.page.locator(".ctxmix-spot").count() == 0
 
 
 def test_nothing_turns_for_who_asked_for_no_motion(browser: Any, server: Any) -> None:

@@ -189,7 +189,8 @@ def test_comparison_agreement_and_similarity(client: Any, box: Any) -> None:
     assert all(
         table["correlation"][k][k] == pytest.approx(1.0) for k in range(len(table["methods"]))
     )
-    assert "hta" in table["left_out"]
+    long = client.predict(MODEL, f"{KEYS} " * 8, 6, api_name="/agreement")
+    assert "hta" in long["left_out"] and "hta" not in long["methods"]
     alike = client.predict(MODEL, KEYS, other, api_name="/similarity")
     exact = cm.similarity(box[0], KEYS, other, tokenizer=box[1])
     assert alike["cosine"] == pytest.approx(exact.cosine, abs=1e-4)
@@ -266,9 +267,9 @@ def test_precomputed_maps_open_without_a_model(client: Any, server: Server, box:
         ((MODEL, "alti", "a b c d e f g " * 40), "tokens; with this model"),
         ((MODEL, "alty", KEYS), "Did you mean 'alti'"),
         ((MODEL, "hta", "The boys that the teacher likes [MASK] here. " * 12), "would take about"),
-        (("nobody/nothing", "alti", KEYS), "could not be loaded"),
+        (("nobody/nothing", "alti", KEYS), "nobody/nothing is not on this server"),
         (("ctxmix/nothing", "alti", KEYS), "bundled model"),
-        (("/etc", "alti", KEYS), "could not be loaded"),
+        (("/etc", "alti", KEYS), "has no config.json"),
         (("", "alti", KEYS), "Choose a model"),
     ],
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import http.client
+import io
 import json
 import time
 from pathlib import Path
@@ -12,8 +15,10 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pytest
+from PIL import Image
 
-from benchmarks.serving import serve
+import ctxmix_hf as cm
+from benchmarks.serving import Refused, megabytes, serve
 from ctxmix_hf.cli.parser import build_parser
 from ctxmix_hf.demo import door, settings, shelf, sizes, stores
 from ctxmix_hf.demo.door import CONNECTIONS, Door, known_host
@@ -24,7 +29,10 @@ from tests.demo.conftest import KEYS, Server
 
 
 def through(
-    app: Any, *bodies: bytes, headers: dict[str, str] | None = None
+    app: Any,
+    *bodies: bytes,
+    headers: dict[str, str] | None = None,
+    path: str = "/gradio_api/upload",
 ) -> tuple[int, bytes, dict[str, str]]:
     """One request through the door."""
     sent: list[Any] = []
@@ -44,7 +52,7 @@ def through(
     scope = {
         "type": "http",
         "method": "POST",
-        "path": "/gradio_api/upload",
+        "path": path,
         "query_string": b"",
         "client": ("9.9.9.9", 1),
         "headers": [(k.encode(), v.encode()) for k, v in given.items()],
@@ -288,6 +296,12 @@ def test_files_are_weighed_before_they_are_read(
     )
     with pytest.raises(UnsupportedModelError, match="1,000 million parameters"):
         shelf.load(name)
+    header = header.replace(b"[1000000, 1000]", b"[1]")
+    (tmp_path / "m" / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + b"12"
+    )
+    with pytest.raises(UnsupportedModelError, match="could not be loaded"):
+        shelf.load(name)
 
 
 def test_a_stored_map_that_is_too_large_is_refused_unread(
@@ -303,6 +317,23 @@ def test_a_stored_map_that_is_too_large_is_refused_unread(
         RefusedError, match=r"numbers, too many for this page. Open it with ctxmix_hf.MapStore"
     ):
         stores.map_of(store, "girls", "alti")
+
+
+def test_the_heads_of_a_stored_map_count(
+    box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two maps of one size, of which one has the map of every head beside those of the layers."""
+    name, text = str(tmp_path / "heads"), "The boys [MASK] tired."
+    methods = ["alti", cm.method("attention", per_head=True)]
+    with cm.MapStore.create(name, model=box[0], tokenizer=box[1], methods=methods) as made:
+        made.add(["boys"], [text])
+    assert stores.map_of(name, "boys", "attention").heads is not None
+    answer = len(json.dumps(stores.map_of(name, "boys", "alti").to_dict())) / 1_000_000
+    limits = SimpleNamespace(answer_megabytes=answer, local_paths=True, any_model=True)
+    monkeypatch.setattr(stores, "SETTINGS", limits)
+    assert stores.map_of(name, "boys", "alti").size > 4
+    with pytest.raises(RefusedError, match="too many for this page"):
+        stores.map_of(name, "boys", "attention")
 
 
 def test_pictures_are_under_the_same_limits(client: Any, server: Server) -> None:
@@ -334,6 +365,38 @@ def test_visitors_who_leave_cost_nothing() -> None:
         assert counts["waiting"] == counts["running"] == 0
 
 
+def test_a_picture_is_never_decoded_in_the_server(tmp_path: Path) -> None:
+    """36 million pixels in 35 kB, uploaded as the page does it, or in the place of its address; a worker refuses them
+    by their header, and the server's memory has no room for them. A path that was not uploaded is not opened.
+    """
+    file = io.BytesIO()
+    Image.new("L", (6000, 6000)).save(file, format="PNG")
+    data = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+    secret, meta = str(tmp_path / "secret.png"), {"_type": "gradio.FileData"}
+    asked = ["ctxmix/digits", "alti", None, ""]
+    with serve() as page:
+        server = page.counts()["server"]
+        page.ask("show_image", [page.upload(_small()), *asked])
+        before = megabytes(server, "VmHWM")
+        shown = page.ask("show_image", [page.upload(file.getvalue()), *asked])[0]
+        assert "too many pixels" in shown["error"]
+        for given in ({"path": None, "url": data, "meta": meta}, {"url": data}):
+            with contextlib.suppress(Refused):
+                assert "error" in page.ask("show_image", [given, *asked])[0]
+        assert megabytes(server, "VmHWM") - before < 40
+        for given in ({"path": secret, "meta": meta}, {"path": secret}, {"url": secret}, secret):
+            with contextlib.suppress(Refused):
+                shown = page.ask("show_image", [given, *asked])[0]
+                assert "not uploaded here" in shown["error"] or "Choose" in shown["error"]
+
+
+def _small() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, format="PNG")
+    return file.getvalue()
+
+
 def test_the_page_still_answers_to_its_own_name_only(server: Server) -> None:
     at = urlparse(server.url)
     for host, status in ((f"127.0.0.1:{at.port}", 200), ("evil.example", 421)):
@@ -342,3 +405,32 @@ def test_the_page_still_answers_to_its_own_name_only(server: Server) -> None:
         answer = connection.getresponse()
         assert answer.status == status and answer.headers["x-content-type-options"] == "nosniff"
         connection.close()
+
+
+@pytest.mark.parametrize("place", ["http://x.example/big", "HTTPS://x.example/big", " ftp://x/a"])
+@pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/call/map", "/run/map"])
+def test_no_file_is_fetched_from_an_address(place: str, path: str) -> None:
+    """gradio would download it, of any size, before a function of ours is called."""
+    asked: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message, body = await receive(), b""
+        while message["type"] == "http.request":
+            body += message["body"]
+            if not message["more_body"]:
+                break
+            message = await receive()
+        asked.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    own = {"path": "tmp/a.png", "url": "http://127.0.0.1:7860/file=a.png"}  # as the page sends it
+    good = json.dumps({"data": ["a text about http://x.example", own]}).encode()
+    bad = json.dumps({"data": [{"a": [{"path": place, "meta": {"_type": "gradio.FileData"}}]}]})
+    escaped = bad.replace("path", "p\\u0061th")
+    for body in (bad, escaped):
+        half = len(body) // 2
+        status, said, _ = through(Door(app), body[:half].encode(), body[half:].encode(), path=path)
+        assert status == 400 and b"Upload the file itself" in said and not asked
+    assert through(Door(app), good[:9], good[9:], path=path)[0] == 200 and asked == [good]
+    assert through(Door(app), b"[" * 10_000, path=path)[0] == 200  # not JSON: gradio's to refuse

@@ -202,6 +202,7 @@ def test_work_whose_client_leaves_is_stopped(two: Gate, listeners: Listeners) ->
         ask(two, overruns.spin, 1.9, keys=("me",), visitor="leaves")  # within the time it may take
     assert time.monotonic() - begun < 10
     assert not two.running
+    assert two.computed["leaves"] == two.stopped["leaves"] == 1
     assert two.spent("leaves") > gate.HEAVY  # the slow lane's, for a while
 
 

@@ -4,6 +4,10 @@ nothing, shows the same.
 
 from __future__ import annotations
 
+import json
+import re
+from html import unescape
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +15,7 @@ import numpy as np
 import pytest
 
 import ctxmix_hf as cm
-from ctxmix_hf.demo import examples, handlers, snippets
+from ctxmix_hf.demo import downloads, examples, extras, handlers, snippets
 from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
@@ -324,6 +328,94 @@ def test_the_code_of_a_view_runs(
         assert (
             np.allclose(scope["gap"].input, page.input, atol=1e-5) and page.input.abs().max() > 1e-3
         )
+
+
+SHARED: list[tuple[dict[str, str], str, tuple[str, ...], set[str]]] = [  # stem, words of the title
+    (
+        {"text": KEYS, "method": "attention", "model": MODEL, "layer": "2"},
+        "ctxmix-agreement-attention-layer2-The_books",
+        (KEYS, "agreement", "Attention weights", "layer 2"),
+        {".html", ".svg", ".png", ".csv", ".json", ".safetensors"},
+    ),
+    (
+        {"tab": "why", "word": "were", "text": KEYS, "model": MODEL, "method": "alti"},
+        "ctxmix-agreement-ledger-were-The_books",
+        (KEYS, "agreement", "Ledger", "were"),
+        {".html", ".svg", ".png", ".csv", ".json", ".safetensors"},
+    ),
+    (
+        {"tab": "embeddings", "a": "A warm film.", "b": "A warm movie."},
+        "ctxmix-agreement-similarity-A_warm_film",
+        ("A warm film.", "A warm movie.", "Similarity"),
+        {".html", ".svg", ".png", ".csv", ".json"},
+    ),
+    (
+        {"tab": "compare", "other_method": "attention", "c.layer": "2"},
+        "ctxmix-attention-minus-alti-layer2",
+        (KEYS, "second − first", "attention"),
+        {".html", ".svg", ".png", ".json"},
+    ),
+    (
+        {"tab": "image", "picture": "digit 4", "vision": "ctxmix/digits", "vision_method": "alti"},
+        "ctxmix-digits-alti-layer",
+        ("digit 4", "digits", "ALTI"),
+        {".html", ".svg", ".png", ".csv", ".json", ".safetensors"},
+    ),
+    (
+        {"tab": "precomputed", "store": "ctxmix/library", "id": "clause-01"},
+        "ctxmix-library-alti-layer6-clause-01",
+        ("library", "ALTI", "layer 6"),
+        {".html", ".svg", ".png", ".csv", ".json", ".safetensors"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "stem", "words", "kinds"), SHARED)
+def test_files_are_of_the_tab_that_was_open(
+    asked: dict[str, str], stem: str, words: tuple[str, ...], kinds: set[str], tmp_path: Path
+) -> None:
+    """Never the map's, unless the map was open: name and title say what the address says."""
+    made = downloads.write(str(tmp_path), {**DEFAULT, **asked}, extras._view(_display(asked)))
+    paths = [Path(path) for path in made]
+    assert paths[0].name.startswith(stem) and all(path.stat().st_size for path in paths)
+    assert {path.suffix for path in paths} == kinds
+    title = unescape(re.findall("<title>(.*?)</title>", paths[0].read_text())[0])
+    for word in words:
+        assert word in title, title
+    label = downloads.label({**DEFAULT, **asked})
+    assert label.startswith("Prepare files of the ")
+    if asked.get("tab") == "embeddings":
+        assert sum("ranking" in path.name for path in paths) == 5
+    if "safetensors" in label and asked.get("tab") != "why":
+        saved = cm.ContextMixingMap.load(next(path for path in paths if path.suffix == ".json"))
+        assert saved.method == ("attention" if "text" in asked else "alti")
+
+
+def _display(asked: dict[str, str]) -> str:
+    """What the widget of that tab says of itself."""
+    layer = next((value for key, value in asked.items() if key.endswith("layer")), None)
+    return json.dumps({"layer": int(layer)} if layer else {})
+
+
+def test_prepare_gives_the_files_of_each_tab(visit: Any) -> None:
+    page = visit()
+    for tab, shows, label, name in (
+        ("Library", "#map-precomputed canvas", "the stored map", "ctxmix-maps-alti-"),
+        ("Why this output?", "#why svg", "the ledger", "ctxmix-agreement-ledger-are-not-is-The"),
+        ("Similarity", "#ranking .cmx-pairs", "the similarity", "ctxmix-agreement-similarity-A_d"),
+        ("Compare", "#map-difference canvas", "the comparison", "ctxmix-attention_rollout-minus-"),
+        ("Images", "#map-image canvas", "the picture “digit 4”", "ctxmix-digits-alti-layer"),
+        ("Map", "#map-main canvas", "the map of", "ctxmix-agreement-alti-layer6-The_books"),
+    ):
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(shows, timeout=40000)
+        if tab == "Compare":
+            page.wait("w.p.pairs", "difference")
+        page.page.get_by_role("tab", name="Share & code").click()
+        page.page.wait_for_selector(f"#files-button >> text=Prepare files of {label}")
+        page.page.wait_for_selector("#files a[download]", state="detached")
+        page.page.click("#files-button")
+        page.page.wait_for_selector(f"#files a[download^='{name}']", timeout=60000)
 
 
 def test_the_code_of_a_stored_map_and_a_picture_runs(

@@ -12,6 +12,7 @@ import pytest
 
 import ctxmix_hf as cm
 from ctxmix_hf.demo import handlers, hub, options, snippets
+from ctxmix_hf.viz.names import OPTIONS
 from tests.demo.conftest import KEYS
 
 MODEL = "ctxmix/agreement"
@@ -29,6 +30,49 @@ def test_every_option_of_every_method_is_offered_with_what_it_takes() -> None:
                     cm.method(name, **read)
         shown = {row["name"] for row in options.settings(name)} | set(options.UNSEEN)
         assert set(handlers.info_of(name).options) <= shown
+
+
+def test_settings_speak_in_people_s_words() -> None:
+    """A label and a line of help for each, and for choices that are letters and numbers in calls."""
+    for name in handlers.map_methods():
+        for row in options.settings(name):
+            assert row["name"] in OPTIONS, row["name"]
+            assert (
+                row["label"].lower() != row["name"].replace("_", " ") or row["name"] == "distance"
+            )
+            assert row["help"].endswith(".") and len(row["help"]) < 90
+            assert len(row.get("labels", ())) == len(row.get("choices", ()))
+            assert not any(label.isdecimal() for label in row.get("labels", ()))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_ticked_setting_looks_ticked(visit: Any, theme: str) -> None:
+    """The tick is the browser's own, in a colour of ours; a list keeps its arrow."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    page = visit("?" + urlencode({"__theme": theme}), scheme=theme)
+    page.page.click("#method-options summary")
+    tick = page.page.locator("#method-options [data-option=public_code]")
+
+    def colours() -> set[tuple[int, int, int]]:
+        page.page.mouse.move(0, 0)
+        shot = Image.open(BytesIO(tick.screenshot())).convert("RGB")
+        return {colour for _, colour in shot.getcolors(10_000)}
+
+    blue = lambda seen: any(b > r + 60 for r, _, b in seen)
+    assert not blue(colours())
+    tick.evaluate("e => { e.checked = true; }")
+    assert blue(colours())
+    looks = "e => [getComputedStyle(e).appearance, e.offsetHeight > 16]"
+    assert page.page.locator("#method-options select").first.evaluate(looks) == ["auto", True] or (
+        page.page.locator("#method-options select").first.evaluate(looks) == ["menulist", True]
+    )
+    said = page.page.text_content("#method-options")
+    assert "As the authors' code computes it" in said and "public code" not in said
+    page.shot(f"settings-{theme}")
 
 
 @pytest.mark.parametrize(
@@ -69,8 +113,11 @@ def test_settings_are_reachable_and_in_the_link(visit: Any, box: Any) -> None:
     value = again.js("w.model.byHead[2 * 8 + 5][3 * w.model.n + 1]")
     assert value == pytest.approx(made.heads[0, 2, 5, 3, 1].item(), abs=2e-3)
     assert "within layer 6" in again.page.text_content("#map-main .cmx-finding")
-    again.page.hover("#map-main canvas", position={"x": 20, "y": 40})
+    place = again.js("[w.geometry.tiles[0].x + 5, w.geometry.tiles[0].y + 5]")
+    again.page.hover("#map-main canvas", position=dict(zip("xy", place, strict=True)))
     assert again.page.text_content("#map-main .cmx-readout").startswith("head 0: ")
+    note = again.page.text_content("#map-main .cmx-note")
+    assert "heads are counted from 0" in note and "outlined" in note
     again.shot("heads")
 
 

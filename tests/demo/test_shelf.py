@@ -6,12 +6,13 @@ import threading
 import time
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
-from ctxmix_hf.demo import examples, extras, handlers, page, parts, shelf
+from ctxmix_hf.demo import examples, extras, handlers, page, parts, pictures, shelf, stores
 from ctxmix_hf.demo.limits import estimate
-from ctxmix_hf.errors import InputError, UnknownNameError, UnsupportedModelError
+from ctxmix_hf.errors import InputError, StoreError, UnknownNameError, UnsupportedModelError
 
 
 @pytest.fixture
@@ -98,7 +99,9 @@ def test_a_slow_pair_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_old_files_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras.tempfile, "tempdir", str(tmp_path))
-    made, said = extras.files("ctxmix/agreement", "alti", examples.SENTENCES[0][2])
+    made, said = extras.files(
+        urlencode({"model": "ctxmix/agreement", "method": "alti", "text": examples.SENTENCES[0][2]})
+    )
     assert said == "" and len(list(tmp_path.glob(f"{extras.FOLDERS}*"))) == 1
     (tmp_path / f"{extras.FOLDERS}dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "elsewhere").mkdir()
@@ -108,6 +111,23 @@ def test_old_files_go(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         path.name for path in tmp_path.glob(f"{extras.FOLDERS}*") if not path.is_symlink()
     ] == []
     assert (tmp_path / "elsewhere").exists()
+
+
+def test_an_error_that_says_nothing_is_a_sentence_too(
+    monkeypatch: pytest.MonkeyPatch, vision: str
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(stores.cm.MapStore, "from_hub", fail)
+    with pytest.raises(StoreError, match="'me/maps' could not be opened: OSError"):
+        stores.open_store("me/maps")
+    monkeypatch.setattr("transformers.AutoImageProcessor.from_pretrained", fail)
+    with pytest.raises(InputError, match="has no image processor: OSError"):
+        pictures.map_of(pictures.example("shapes"), vision, "alti")
+    monkeypatch.setattr(shelf.AutoConfig, "from_pretrained", fail)
+    with pytest.raises(UnsupportedModelError, match="could not be loaded: OSError"):
+        shelf.load(vision)
 
 
 def test_names_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

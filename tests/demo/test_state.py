@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -188,9 +189,8 @@ def test_files_are_of_what_is_shown_not_of_what_is_being_typed(visit: Any) -> No
     page = visit()
     idle(page, KEYS)
     page.page.locator("textarea").first.fill(NEW)  # without Enter
-    fields = ["ctxmix/agreement", "alti", NEW, "", "", ""]
-    sent = page.page.evaluate("(fields) => window.ctxmixSpace.shown(fields)", fields)
-    assert sent == ["ctxmix/agreement", "alti", KEYS, "", "", ""]
+    sent = dict(parse_qsl(page.page.evaluate("window.ctxmixSpace.asked()")))
+    assert sent == {"model": "ctxmix/agreement", "method": "alti", "text": KEYS, "v": "2"}
 
 
 def test_late_scores_of_another_sentence_are_dropped(visit: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 from scipy.stats import rankdata, spearmanr
 
 import ctxmix_hf as cm
+from ctxmix_hf.attribution import ATTRIBUTIONS
 from ctxmix_hf.errors import InputError
 from ctxmix_hf.evaluation import (
     agreement,
@@ -321,3 +322,9 @@ def test_recommendation_speaks_from_the_numbers() -> None:
     low, high = recommendation.paired_interval(clear["a"], clear["b"], 0)
     assert low == pytest.approx(1) and high == pytest.approx(1)
     assert "a has the best mean place (1.0 of 2" in recommendation.overall({"blank-out": clear})
+
+
+def test_one_method_is_named_like_several() -> None:
+    """By name, as an object, as a recipe or as an attribution: none has to stand in a list."""
+    for one in ("alti", cm.method("alti"), cm.method("alti").method, ATTRIBUTIONS.get("ledger")()):
+        assert MethodSet.of(one).names == MethodSet.of([one]).names

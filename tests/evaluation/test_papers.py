@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +27,7 @@ from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.fitting import FOUR, PAPER, Fitting
 from ctxmix_hf.evaluation.identifiability import fit, hidden_tasks
 from ctxmix_hf.evaluation.mdl_probe import online_code
-from ctxmix_hf.evaluation.papers import ITEMS, PAPERS, page, reproduce, running
+from ctxmix_hf.evaluation.papers import ITEMS, PAPERS, brunner, page, reproduce, running
 from ctxmix_hf.evaluation.papers.cues import SETS, blimp_rows, cue_row
 from ctxmix_hf.evaluation.papers.desk import Desk, linzen_rows, mrpc_rows
 from ctxmix_hf.evaluation.papers.items import mean_row, resampled
@@ -36,10 +39,16 @@ SCHEMA = {"paper", "item", "model", "data", "n", "rows", "version", "commit", "s
 
 
 def schema(entry: dict[str, Any]) -> set[str]:
-    """An item that learns maps says how, one of hidden token attribution on which inputs it is exact."""
+    """An item that learns maps says how, one of hidden token attribution on which inputs it is exact, one of verbs how
+    many the model knows, and one of a corpus that models are tuned on whether the model may have seen it."""
     item = page._item(entry)
     told = {"fitting"} if item.learns else set()
-    return SCHEMA | told | ({"how"} if "random probes" in item.difference else set())
+    told |= {"seen"} if item.may_be_seen else set()
+    return (
+        SCHEMA
+        | told
+        | ({"how"} if "random probes" in item.difference or item.data == "linzen" else set())
+    )
 
 
 # ---- hand-made cases ------------------------------------------------------------------------------------------------
@@ -498,9 +507,107 @@ def test_the_committed_results_are_whole() -> None:
     held = json.loads((ROOT / "benchmarks/results/papers.json").read_text(encoding="utf-8"))
     assert {e["paper"] for e in held} == set(PAPERS.values())
     for made in held:
-        # entries of all probes, from before some inputs were exact, do not say how
-        assert set(made) | {"how"} == schema(made) | {"how"}
+        assert set(made) == schema(made), (made["item"], made["model"])
         assert isinstance(made["n"], int) and made["n"] > 0
         assert page._item(made).about
+        assert "not recorded" not in made.get("fitting", "")
         for row in made["rows"]:
             assert None not in (row["ours"], row["low"], row["high"]), (made["item"], row)
+    identified = [e for e in held if (e["paper"], e["item"]) == ("brunner2020", "Figure 2a")]
+    largest = max(identified, key=lambda made: made["n"])
+    assert largest["n"] >= 400 and largest["fitting"].startswith("10 folds"), "the paper's way"
+    verbs = [e for e in held if e["data"].startswith("linzen")]
+    assert verbs and all(e["n"] >= 500 for e in verbs), "the sample of the issue"
+
+
+def test_rows_that_are_promised_are_there() -> None:
+    """What an entry says of the probes' error points at rows of the same model and corpus."""
+    held = json.loads((ROOT / "benchmarks/results/papers.json").read_text(encoding="utf-8"))
+    for made in held:
+        named = re.search(r'rows "(.+)" of (Figure \w+) ', made.get("how", ""))
+        if named is None:
+            continue
+        (told,) = (
+            e
+            for e in held
+            if (e["paper"], e["item"]) == (made["paper"], named[2])
+            and (e["model"], e["data"]) == (made["model"], made["data"])
+        )
+        assert any(row["name"].startswith(named[1]) for row in told["rows"]), made["item"]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: there is no history")
+def test_the_committed_numbers_were_made_by_code_that_is_here() -> None:
+    """Whoever doubts a number can check out what made it."""
+    held = json.loads((ROOT / "benchmarks/results/papers.json").read_text(encoding="utf-8"))
+    git = ["git", "-C", str(ROOT)]
+    words = [*git, "rev-parse", "--is-shallow-repository"]
+    if subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "true":
+        pytest.skip("a shallow clone: its history is not here")
+    for commit in {made["commit"] for made in held}:
+        assert commit is not None
+        known = subprocess.run([*git, "merge-base", "--is-ancestor", commit, "HEAD"], check=False)
+        assert known.returncode == 0, f"{commit} is not in this history"
+
+
+def test_a_steady_claim_holds_at_both_ends() -> None:
+    """Norms that are opposite in the mean of five wide intervals are not shown to be opposite."""
+    name = {"paper": "modarressi2022", "item": "Figure 5"}
+    wide = [{"name": "LN1, LN2, layer 1", "ours": -0.8, "low": -1.0, "high": 1.0, "paper": None}]
+    near = [{**wide[0], "high": -0.6}]
+    assert [word for _, word in page.claims(entry(**name, rows=wide))] == ["Cannot be told here."]
+    assert [word for _, word in page.claims(entry(**name, rows=near))] == ["Holds."]
+
+
+def test_small_numbers_keep_three_digits() -> None:
+    assert [page._number(v) for v in (0.01234, -0.0567, 0.0, 0.5, 0.00012)] == [
+        "0.0123",
+        "-0.0567",
+        "0.00",
+        "0.50",
+        "0.00012",
+    ]
+
+
+def test_layers_of_another_depth_stand_beside_the_same_relative_depth() -> None:
+    own = brunner.OWN
+    assert brunner._numbers(own, 6) == [0.306, None, 0.144, None, None, 0.107]
+    assert brunner._numbers(brunner.NOT_MAIN, 6) == [0.0, None, 0.18, None, None, 0.30]
+    assert brunner._numbers(own, 12)[5] == 0.144 and brunner._numbers(own, 1) == [None]
+
+
+VERBS = [
+    {
+        "words": f"The {noun} {word} here .".split(),
+        "target_index": 2,
+        "good_word": word,
+        "bad_word": "is",
+    }
+    for noun, word in zip("keys dogs cats women men boys girls cars".split(), ["are"] * 8)
+]
+
+
+def test_verbs_say_how_many_the_model_knows(tmp_path: Path) -> None:
+    """All sentences, then those whose verb the model knows, under names of their own."""
+    asked: dict[str, Any] = {"data": {"linzen": VERBS}, "progress": False}
+    (made,) = reproduce(tmp_path, "alti", items=["Table 2 (linzen)"], **asked).entries
+    count = re.match(r"The model prefers the right verb in (\d) of the 8 sentences", made["how"])
+    assert count is not None and set(made) == schema(made)
+    names = [row["name"] for row in made["rows"]]
+    assert names[:3] == ["Attn Rollout", "Norm Rollout", "ALTI"]
+    if int(count[1]):
+        assert names[3:] == [f"{name}, where the model is right" for name in names[:3]]
+
+
+def test_whether_the_sentences_were_seen_is_said(tmp_path: Path) -> None:
+    """A folder with a heldout.json is asked about its held-out half, one without may have seen everything."""
+    place = tmp_path / "tuned"
+    shutil.copytree(model_path("ctxmix/agreement"), place)
+    asked: dict[str, Any] = {"items": ["Table 3"], "limit": 2, "progress": False}
+    rows = {"blimp": [{**row, "uid": "rpsv"} for row in VERBS]}
+    held = lambda out: reproduce(
+        tmp_path / out, "value_zeroing", masked_lm=str(place), data=rows, **asked
+    ).entries[0]["seen"]
+    assert "held-out half" in held("a")
+    (place / "heldout.json").unlink()
+    assert "may have seen" in held("b")

@@ -54,8 +54,9 @@ def test_without_a_token_nothing_is_computed(
 ) -> None:
     from ctxmix_hf.cli import main
     from ctxmix_hf.cli.commands import evaluate
+    from ctxmix_hf.hub import answers
 
-    monkeypatch.setattr(evaluate, "get_token", lambda: None)
+    monkeypatch.setattr(answers, "get_token", lambda: None)
     monkeypatch.setattr(evaluate, "evaluate", lambda *_, **__: pytest.fail("computed"))
     assert main(["evaluate", "--to-hub", repo_id]) == 2
     assert "There is no Hub token" in capsys.readouterr().err

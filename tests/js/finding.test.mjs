@@ -1,7 +1,7 @@
 // The finding in words and the strongest paths.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { reach, sentence, times } from "../../ctxmix_hf/viz/js/finding.js";
+import { content, phrases, reach, sentence, times } from "../../ctxmix_hf/viz/js/finding.js";
 import { strongest } from "../../ctxmix_hf/viz/js/paths.js";
 
 const means = "ALTI, all six layers";
@@ -28,6 +28,34 @@ test("a row in words", () => {
     `[MASK] took 23 % from keys, and nothing from any other token; 77 % is its own (${means}).`,
   );
   assert.equal(said({ targets: [] }), "");
+});
+
+test("words are set off from the prose, whatever they are", () => {
+  const parts = phrases({
+    names: ["<b>", "twice", "[MASK]"],
+    row: [0.2, 0.1, 0.7],
+    own: [2],
+    whole: 1,
+    targets: ["[MASK]"],
+    means,
+  });
+  const words = parts.filter((part) => part.word).map((part) => part.word);
+  assert.deepEqual(words, ["[MASK]", "<b>", "twice"]);
+  assert.ok(parts.every((part) => part.word || typeof part === "string"));
+});
+
+test("the first source is set against a word with content, where there is one", () => {
+  const names = ["books", "about", ".", "[SEP]", "old", "[MASK]"];
+  const row = [0.3, 0.16, 0.15, 0.14, 0.1, 0.15];
+  assert.match(said({ names, row, own: [5] }), /from books, three times as much as from old;/);
+  const none = said({ names: ["keys", "the", "."], row: [0.4, 0.2, 0.4], own: [2] });
+  assert.match(none, /40 % from keys, twice as much as from the;/); // else against what comes next
+  const zero = said({ names: ["keys", "the", "cat", "."], row: [0.4, 0.2, 0, 0.4], own: [3] });
+  assert.match(zero, /from the;/);
+  const kinds = { Keys: true, The: false, "[MASK]": false, "</s>": false, ",": false, 42: true };
+  for (const [name, is] of Object.entries(kinds)) assert.equal(content(name), is, name);
+  assert.equal(content("not"), true);
+  assert.equal(content("ספר"), true);
 });
 
 test("a long word beside what it would get if all pieces gave the same", () => {

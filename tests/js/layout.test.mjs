@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as layout from "../../ctxmix_hf/viz/js/layout.js";
 
-const { cellAt, column, pitch, plan, rightToLeft, seen, shownRow, thinned } = layout;
+const { cellAt, column, pitch, plan, rightToLeft, seen, shownRow, thinned, toName, wrapped } =
+  layout;
 const VIEWS = ["map", "layers", "paths"];
 const SIZES = [5, 20, 60, 200];
 const made = (view, n, room, over = {}) =>
@@ -87,4 +88,37 @@ test("sixty words are all named where there is a page's width", () => {
   assert.ok(g.size >= 9);
   assert.equal(thinned(60, g.ch, 1.1 * g.size).length, 60);
   assert.equal(thinned(60, g.cw, pitch(g.slope, g.size)).length, 60);
+});
+
+test("of many labels the targets and the strongest sources are named first", () => {
+  const value = Array.from({ length: 63 }, (_, j) =>
+    j === 40 ? 9 : j === 41 ? 8 : j === 7 ? 5 : 1,
+  );
+  assert.deepEqual(toName([13], value, 3), [13, 40, 41, 7]);
+  assert.deepEqual(toName([40], value, 2), [40, 41, 7]); // a target is no source of itself
+  assert.deepEqual(toName([], [0, -3, 0, 2], 3), [1, 3]); // of a difference by size, and nothing is nobody
+  const g = made("paths", 63, 366);
+  const shown = thinned(63, g.cw, pitch(g.slope, 11), toName([13], value));
+  for (const j of [13, 40, 7]) assert.ok(shown.includes(j), `${j} of ${shown}`);
+  assert.ok(!shown.includes(41)); // beside a stronger one there is no room
+});
+
+test("a note is as many lines as its box needs", () => {
+  const said =
+    "The 24 strongest paths from the input to the target: 55 % of the whole. Width is contribution.";
+  for (const room of [240, 326, 800]) {
+    const lines = wrapped(said, room, 11);
+    assert.equal(lines.join(" "), said);
+    assert.ok(lines.length <= 3 && lines.every((line) => line.length * 6 <= room), `${room}`);
+  }
+  assert.equal(wrapped(said, 800, 11).length, 1);
+});
+
+test("tiles of heads leave room for the names of rows and columns", () => {
+  for (const room of [300, 366, 800]) {
+    const g = seen(made("heads", 10, room), room, 4000);
+    assert.ok(g.left >= 30 && g.tiles[0].x === g.left);
+    const low = Math.max(...g.tiles.map((t) => t.y + g.tile));
+    assert.ok(low + g.left <= g.height - g.foot && g.width <= room);
+  }
 });

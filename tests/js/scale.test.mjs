@@ -1,7 +1,16 @@
 // Numbers on their way, what a state shows of them, and where its colours end.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inkOn, luminance, MAPS, palette, shade } from "../../ctxmix_hf/viz/js/colours.js";
+import {
+  hue,
+  inkOn,
+  luminance,
+  MAPS,
+  palette,
+  shade,
+  veil,
+  veiled,
+} from "../../ctxmix_hf/viz/js/colours.js";
 import { DEFAULTS, Model } from "../../ctxmix_hf/viz/js/model.js";
 import { extreme, halves, number, product, shares } from "../../ctxmix_hf/viz/js/numbers.js";
 
@@ -110,4 +119,23 @@ test("numbers as people read them", () => {
     "2.00e-6",
   ]);
   assert.equal(extreme([-3, NaN, 2, Infinity]), 3);
+});
+
+test("over a picture one hue grows with the value, and the legend is the same on a middle grey", () => {
+  for (const name of MAPS) {
+    const colour = hue(name, false);
+    const table = veiled(colour);
+    for (const [value, top] of [
+      [0, 2],
+      [0.5, 2],
+      [1, 2],
+      [2, 2],
+    ]) {
+      const share = veil(value, top);
+      assert.ok(Math.abs(share - (0.85 * value) / top) < 1e-9); // linear
+      const seen = colour.map((c) => 128 * (1 - share) + c * share);
+      shade(table, value, top, false).forEach((c, k) => assert.ok(Math.abs(c - seen[k]) <= 1));
+    }
+  }
+  assert.deepEqual([veil(3, 2), veil(-1, 2)], [0.85, 0]);
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import ctxmix_hf as cm
 from ctxmix_hf.methods import hta
+from ctxmix_hf.viz.payload import payload
 from tests import zoo
 
 CHAINED = ["bert", "roberta", "gpt2", "electra", "albert", "distilbert", "vit", "wav2vec2"]
@@ -135,3 +137,29 @@ def test_a_sketch_is_within_its_standard_error(walked: list[bool]) -> None:
     assert 0.3 < float(apart.square().mean().sqrt()) < 2.0
     rows = cm.explain(model, inputs, cm.method("hta", row_shares=False, sketch=64), target=1)
     assert torch.allclose(rows.scores, made.attribution(1).scores)
+
+
+def test_an_estimate_says_how_far_it_may_be_off(box: Any) -> None:
+    """In the terminal, on the page and of a row alone; of exact values nothing is said."""
+    model, tokenizer = box
+    ask = {"tokenizer": tokenizer}
+    text, errors = "The cats sleep here.", []
+    for probes in (4, 64):
+        m = cm.explain(model, text, cm.method("hta", sketch=probes), **ask)
+        (said,) = payload(m)["notes"]
+        found = re.fullmatch(
+            rf"Values are an estimate from {probes} random probes: "
+            r"standard error (\S+) on average, (\S+) at most\.",
+            said,
+        )
+        assert found is not None and said in str(m)
+        error = m.meta["notes"]["standard_error"]
+        assert float(found[2]) == pytest.approx(float(error.max()), rel=0.05)
+        errors.append(float(found[1]))
+        row = cm.explain(model, text, cm.method("hta", sketch=probes), target="cats", **ask)
+        assert "random probes: standard error" in str(row)
+        own = row.meta["notes"]["standard_error"][0, -1, 0]
+        torch.testing.assert_close(own, error[0, -1, 2], rtol=1e-4, atol=1e-6)
+    assert errors[1] < 0.5 * errors[0]
+    exact = cm.explain(model, text, "hta", **ask)
+    assert payload(exact)["notes"] == [] and "estimate" not in str(exact)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import wave
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import transformers
 from PIL import Image
 
 import ctxmix_hf as cm
+from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.calling import read_batch
 from ctxmix_hf.errors import (
     CtxmixError,
@@ -25,7 +28,9 @@ from ctxmix_hf.errors import (
     UnsupportedMethodError,
     UnsupportedModelError,
 )
+from ctxmix_hf.methods import METHODS, About, LayerMethod
 from ctxmix_hf.precompute.plan import longest_of
+from ctxmix_hf.records import LayerRecord
 from ctxmix_hf.text.inputs import longest_input, position_limit
 from tests import small, zoo
 
@@ -295,6 +300,29 @@ def test_what_the_model_itself_misses_is_one_sentence() -> None:
     cm.instrument(model)
     with pytest.raises(InputError, match="BertModel could not be called with pixel_values"):
         cm.explain(model, {"pixel_values": torch.zeros(1, 3)}, "attention")
+
+
+@pytest.mark.parametrize("needs", ["attention", "block", "replay"])
+@pytest.mark.parametrize("options", [{}, {"targets": [1]}, {"top_k": 2}], ids=["map", "row", "top"])
+def test_what_a_method_finds_wrong_is_its_own_error(needs: Any, options: Any) -> None:
+    """The model was called as it should be; a method raises, while it runs or afterwards."""
+
+    @METHODS.register("raising")
+    @dataclass(frozen=True)
+    class Raising(LayerMethod):
+        about = About("raises", "-", "-", "-", needs, "nothing", "everything")
+
+        def layer_map(self, layer: LayerRecord, budget: Budget) -> torch.Tensor:
+            raise ValueError("no such norm")
+
+    try:
+        model, inputs = zoo.build("bert")
+        one = {name: tensor[:1] for name, tensor in inputs.items()}
+        with pytest.raises(ValueError, match=r"^no such norm$") as raised:
+            cm.explain(cm.instrument(model), one, "raising", **options)
+        assert not isinstance(raised.value, CtxmixError)
+    finally:
+        METHODS.unregister("raising")
 
 
 def test_a_feed_forward_in_chunks_is_named(tmp_path: Path) -> None:

@@ -181,7 +181,11 @@ def test_an_attribution_is_coloured_text(small: Any) -> None:
     html = small.token("play", scope="layer")._repr_html_()
     assert html.count("<span class='cmx-w' title=") == 3
     assert "title='0.6'" in html
-    assert "#062a5e" in html  # the largest score has the darkest colour
+    assert html.count("background:#2f7fbc99") == 1  # the largest score has the most of the colour
+    assert ";color:#" not in html  # letters are the page's own, in any theme
+    assert "#062a5e" not in html and "#fcfdbf" in small.token("play", scope="layer").view(
+        "fragment", cmap="magma"
+    )
 
 
 def test_display_options_are_checked(small: Any) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from huggingface_hub import get_token
-
 from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import OptionError
 from ctxmix_hf.evaluation import evaluate
 from ctxmix_hf.evaluation.sharing import push_results
-from ctxmix_hf.hub.answers import ready_to_push
+from ctxmix_hf.hub.answers import ready_to_push, require_token
 
 
 def run(args: Any, console: Console) -> None:
@@ -20,11 +18,8 @@ def run(args: Any, console: Console) -> None:
         raise OptionError(
             "--model-repo goes with --to-hub: the entries name the tables' repository."
         )
-    if args.to_hub and not get_token():
-        raise OptionError(
-            f"There is no Hub token, so nothing can be written to {args.to_hub}: run hf auth login, or set HF_TOKEN."
-        )
     if args.to_hub:
+        require_token(args.to_hub)
         ready_to_push(args.to_hub, private=args.private)
     out = args.out or (None if console.as_json or args.to_hub else f"ctxmix-{args.suite}")
     found = evaluate(

@@ -15,14 +15,17 @@ export function writeOptions(chosen, known) {
   return said.map((o) => `${o.name}=${chosen[o.name]}`).join(",");
 }
 
+let helps = 0;
+
 function control(option, value, change) {
   const e = document.createElement(option.choices ? "select" : "input");
   e.dataset.option = option.name;
-  for (const choice of option.choices || []) {
+  (option.choices || []).forEach((choice, k) => {
     const o = document.createElement("option");
-    o.value = o.textContent = choice;
+    o.value = choice;
+    o.textContent = option.labels[k];
     e.append(o);
-  }
+  });
   if (option.kind === "bool") {
     e.type = "checkbox";
     e.checked = value === "1";
@@ -33,8 +36,17 @@ function control(option, value, change) {
   }
   e.onchange = () => change(option.kind === "bool" ? String(Number(e.checked)) : e.value);
   const label = document.createElement("label");
-  label.append(option.name.replace(/_/g, " "), e);
-  return label;
+  label.append(option.label, e);
+  const box = document.createElement("div");
+  box.append(label);
+  if (option.help) {
+    const help = document.createElement("small");
+    help.id = `ctxmix-help-${++helps}`;
+    help.textContent = option.help;
+    e.setAttribute("aria-describedby", help.id);
+    box.append(help);
+  }
+  return box;
 }
 
 /** Put a value in one of Gradio's fields as if it had been typed, and Enter pressed. */

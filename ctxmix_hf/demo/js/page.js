@@ -87,16 +87,11 @@ space.link = () => {
   return location.origin + location.pathname + "?" + space.asked();
 };
 
-/** The view as the map shows it now, also where it is as it starts: what a file of it follows. */
+/** The view of the open tab's map as it is now, also where it is as it starts: what a file of it follows. */
 space.view = () => {
-  const main = widgets.main;
-  return main ? JSON.stringify({ ...main.state(), pin: main.pins.join(".") }) : "{}";
-};
-
-/** What the map shows, in place of fields that may say something else by now. */
-space.shown = (fields) => {
-  const query = (widgets.main && widgets.main.p.query) || null;
-  return query ? ASKED.map((key, k) => query[key] ?? (k < 3 ? fields[k] : "")) : fields;
+  const shows = { map: "main", compare: "difference", image: "image", precomputed: "precomputed" };
+  const w = widgets[shows[current()]];
+  return w ? JSON.stringify({ ...w.state(), pin: w.pins.join(".") }) : "{}";
 };
 
 // ---- one state, one picture ----
@@ -189,6 +184,15 @@ function fields() {
   return now;
 }
 
+/** A row that scrolls fades out on the side where there is more of it. */
+function fades() {
+  for (const row of document.querySelectorAll('#tabs [role="tablist"], #examples')) {
+    const rest = row.scrollWidth - row.clientWidth - row.scrollLeft;
+    row.classList.toggle("ctxmix-more", rest > 2);
+    row.classList.toggle("ctxmix-before", row.scrollLeft > 2);
+  }
+}
+
 let waiting = false; // a link asked for another map than the page opens with
 /** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
 function stops() {
@@ -219,6 +223,7 @@ function walk(e) {
 
 function refresh() {
   stops();
+  fades();
   const main = widgets.main;
   if (field("pair")) document.body.classList.add("ctxmix-pair");
   const line = document.querySelector("#pending");
@@ -412,4 +417,5 @@ window.ctxmixSpace = space;
 document.addEventListener("input", refresh, true);
 document.addEventListener("click", click);
 document.addEventListener("keydown", walk, true);
+document.addEventListener("scroll", fades, true);
 setInterval(refresh, 200);

@@ -11,6 +11,7 @@ from ctxmix_hf.evaluation.geometry import directions
 from ctxmix_hf.evaluation.metrics import mean_of, rank_correlation
 from ctxmix_hf.evaluation.papers.desk import Desk
 from ctxmix_hf.evaluation.papers.items import (
+    RIGHT,
     Claim,
     Found,
     ItemRow,
@@ -21,6 +22,8 @@ from ctxmix_hf.evaluation.papers.items import (
     layer_name,
     mean_row,
     resampled,
+    told_accuracy,
+    where_right,
 )
 from ctxmix_hf.evaluation.scores import BLANK_OUT_ABS
 
@@ -85,15 +88,18 @@ def table_2_sentiment(desk: Desk) -> Found:
 def table_2_agreement(desk: Desk) -> Found:
     context = desk.context("linzen mask", 500)
     numbers = _nearer(SVA, context.bench.depth)
+    known = where_right(context.scores)
     rows = [
         mean_row(
-            label,
-            [rank_correlation(s.final(name), s.final(BLANK_OUT_ABS)) for s in context.scores],
-            numbers[label],
+            label + which,
+            [rank_correlation(s.final(name), s.final(BLANK_OUT_ABS)) for s in some],
+            None if which else numbers[label],
         )
+        for which, some in (("", context.scores), (f", {RIGHT}", known))
         for label, name in METHODS.items()
+        if some
     ]
-    return Found(rows, len(context.scores))
+    return Found(rows, len(context.scores), told_accuracy(context.scores))
 
 
 @item(
@@ -204,7 +210,7 @@ def figure_7(desk: Desk) -> Found:
         raise InputError(
             "Figure 7 compares a classifier with the bundled one: give another (--classifier)."
         )
-    first, second = (desk.context("sst2 two models", 200, bundled=b) for b in (False, True))
+    first, second = (desk.context("sst2 two models", bundled=b) for b in (False, True))
     other = {s.ready.sample.key: s for s in second.scores}
     pairs = [(s, other[s.ready.sample.key]) for s in first.scores if s.ready.sample.key in other]
     alike = [(a, b) for a, b in pairs if a.predicted == b.predicted]

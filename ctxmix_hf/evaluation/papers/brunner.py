@@ -558,10 +558,17 @@ SKETCHED = (
     "Hidden token attribution is estimated with eight random probes per token, on all inputs unless an entry says on "
     f"which it is exact. {BERT}"
 )
-EXACT_ON_SOME = (
-    f"Hidden token attribution is exact on the first {EXACT} inputs; the rows of Figures 3a and 40a say how far the "
-    "probes are from it there."
-)
+TELLS_ERROR = {"mrpc": "Figure 3a", "cola": "Figure 40a", "mnli": "Figure 42a"}
+
+
+def exact_on_some(data: str, n: int) -> str:
+    """On how many inputs the attribution is exact, and which rows say how far the probes are from it there."""
+    if n <= EXACT:
+        return "Hidden token attribution is exact on all inputs."
+    return (
+        f'Hidden token attribution is exact on the first {EXACT} inputs; the rows "error of the probes" of '
+        f"{TELLS_ERROR[data]} say how far the probes are from it there."
+    )
 
 
 def _exact(desk: Desk, data: str) -> list[Result]:
@@ -598,10 +605,13 @@ def sketch_errors(desk: Desk, data: str = "mrpc") -> list[ItemRow]:
 
 
 def _numbers(known: dict[int, float], depth: int) -> list[float | None]:
-    """By layer; a model of another depth is compared at its first and last layer only."""
-    if depth == 12:
-        return [known.get(layer + 1) for layer in range(depth)]
-    return [known[1], *[None] * (depth - 2), known[12]] if depth > 1 else [None]
+    """By layer; a model of another depth is compared at its ends, and between them at layers of the same relative
+    depth as one of the paper's."""
+    if depth == 1:
+        return [None]
+    ends = {1: known[1], depth: known[12]}
+    inner = {k * depth // 12: v for k, v in known.items() if 1 < k < 12 and k * depth % 12 == 0}
+    return [{**inner, **ends}.get(layer + 1) for layer in range(depth)]
 
 
 def _own(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
@@ -617,7 +627,7 @@ def _own(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
         )
         for layer in range(depth)
     ]
-    return Found([*rows, *sketch_errors(desk, data)], len(found), EXACT_ON_SOME)
+    return Found([*rows, *sketch_errors(desk, data)], len(found), exact_on_some(data, len(found)))
 
 
 def _not_main(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
@@ -635,7 +645,7 @@ def _not_main(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
                 numbers[layer],
             )
         )
-    return Found(rows, len(found), EXACT_ON_SOME)
+    return Found(rows, len(found), exact_on_some(data, len(found)))
 
 
 def _groups(desk: Desk, data: str) -> Found:
@@ -657,7 +667,7 @@ def _groups(desk: Desk, data: str) -> Found:
                     return relative_groups(units, name, side)[group][layer]
 
                 rows.append(resampled(layer_name(label, layer), some, relative, draws=100))
-    return Found(rows, len(found), EXACT_ON_SOME)
+    return Found(rows, len(found), exact_on_some(data, len(found)))
 
 
 def _places(desk: Desk, data: str) -> Found:
@@ -672,7 +682,7 @@ def _places(desk: Desk, data: str) -> Found:
                     return place_shares(units, name, layer)[at]
 
                 rows.append(resampled(f"{label} layer, place {d:+d}", found, share, draws=100))
-    return Found(rows, len(found), EXACT_ON_SOME)
+    return Found(rows, len(found), exact_on_some(data, len(found)))
 
 
 OWN_FALLS = Claim(
@@ -695,7 +705,10 @@ CLOSEST_GIVE_MOST = Claim(
         for layer in ("first", "middle", "last")
     ),
 )
-ENDS = f"{SKETCHED} The first and the last layer are set beside the paper's first and twelfth."
+ENDS = (
+    f"{SKETCHED} The paper's numbers are of its first, sixth and twelfth layer, beside our first, the one "
+    "half-way up and the last."
+)
 NO_NUMBERS = f"{SKETCHED} The figure gives no numbers."
 
 
@@ -774,7 +787,7 @@ def figure_18a(desk: Desk) -> Found:
                 if start in one
             ]
             rows.append(mean_row(f"{label} layer, places {start} to {start + 9}", values))
-    return Found(rows, len(found), EXACT_ON_SOME)
+    return Found(rows, len(found), exact_on_some("mrpc", len(found)))
 
 
 @item(
@@ -799,7 +812,7 @@ def figure_18b(desk: Desk) -> Found:
     near = [around(r[name], i, -1) for r, i in zip(found, ready, strict=True)]
     places = sorted({d for one in near for d in one})
     rows = [mean_row(f"place {d:+d}", [one[d] for one in near if d in one]) for d in places]
-    return Found(rows, sum(bool(one) for one in near), EXACT_ON_SOME)
+    return Found(rows, sum(bool(one) for one in near), exact_on_some("mrpc", len(found)))
 
 
 # universal names first, then the beginnings of Penn's and of the British National Corpus's
@@ -858,7 +871,7 @@ def figure_26(desk: Desk) -> Found:
         for tag in order
         for layer, values in enumerate(kept[tag])
     ]
-    return Found(rows, len(found), EXACT_ON_SOME)
+    return Found(rows, len(found), exact_on_some("mrpc", len(found)))
 
 
 # ---- other corpora (appendix D) -----------------------------------------------------------------------------------

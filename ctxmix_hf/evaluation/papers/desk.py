@@ -15,6 +15,7 @@ from ctxmix_hf.errors import InputError, OptionError
 from ctxmix_hf.evaluation.context import Context, EvaluationConfig
 from ctxmix_hf.evaluation.data import Samples, read_data, tagged
 from ctxmix_hf.evaluation.fitting import QUICK, Fitting
+from ctxmix_hf.evaluation.heldout import SPLIT_SETS
 from ctxmix_hf.evaluation.papers.cues import blimp_rows
 from ctxmix_hf.evaluation.pronouns import sentences
 from ctxmix_hf.evaluation.scores import Asked
@@ -206,6 +207,24 @@ class Desk:
     def is_second(self, role: str = "classifier") -> bool:
         """Is there another model of this kind to compare with: the bundled one?"""
         return self.model_name(role) != DEFAULTS[role]
+
+    def seen(self, role: str, data: str) -> str:
+        """Whether the model may have learned from the sentences it was asked about, in a sentence."""
+        used = [
+            context
+            for (sheet, *_), context in self._contexts.items()
+            if (SHEETS[sheet].role, SHEETS[sheet].data) == (role, data)
+        ]
+        if not used or not all(one.bench.heldout_only for one in used):
+            return "The model has no heldout.json: it may have seen some of these sentences."
+        split = all(
+            one.bench.every_set or item.sample.group in SPLIT_SETS
+            for one in used
+            for item in one.ready
+        )
+        if split:
+            return "The sentences are of the held-out half, which the model never saw (its heldout.json)."
+        return "The sentences are of no set that the model learned from (its heldout.json)."
 
     def samples(self, name: str) -> Samples:
         """The sentences of one of `DATA`, read once."""

@@ -284,6 +284,7 @@ def _mean_over_layers(ours: Ours, label: str) -> float:
         Claim(
             "The outlier weights of the two norms are the opposite of each other (mean over layers below 0).",
             lambda ours: above(0.0, _mean_over_layers(ours, "LN1, LN2")),
+            steady=True,
         ),
     ),
     "n counts the weights of a norm; intervals are over outlier dimensions. A layer with fewer than three of them has "

@@ -11,6 +11,7 @@ import numpy as np
 
 from ctxmix_hf.evaluation.metrics import summarise
 from ctxmix_hf.evaluation.papers.desk import Desk
+from ctxmix_hf.evaluation.scores import Scores
 
 Role = Literal["classifier", "masked_lm", "encoder", "before"]
 # the name on the command line -> the name in results
@@ -43,7 +44,7 @@ class ItemRow:
     paper: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        plain = lambda v: None if v is None or not math.isfinite(v) else round(float(v), 4)
+        plain = lambda v: None if v is None or not math.isfinite(v) else round(float(v), 6)
         return {
             "name": self.name,
             "ours": plain(self.ours),
@@ -69,10 +70,13 @@ Ours = Mapping[str, float]  # a row's name to our number
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says of an item in words, and the test of it on our rows; None where they cannot tell."""
+    """Something the paper says of an item in words, and the test of it on our rows; None where they cannot tell.
+    A `steady` one is asked of both ends of the intervals too, and cannot be told where they answer otherwise.
+    """
 
     said: str
     holds: Callable[[Ours], bool | None]
+    steady: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,11 @@ class Item:
     difference: str = ""  # how the set-up differs from the paper's, in a sentence
     compares: bool = False  # the model with itself before it was tuned
     learns: bool = False  # maps, by the run's Fitting
+
+    @property
+    def may_be_seen(self) -> bool:
+        """Is it asked of a corpus that masked LMs are tuned on?"""
+        return self.role in ("masked_lm", "before") and self.data in ("blimp", "linzen")
 
     @property
     def key(self) -> str:
@@ -168,6 +177,22 @@ def by_layer(name: str) -> str | None:
     """`"raw"` of `"raw, layer 3"`; None for a row of another kind."""
     label, found, number = name.rpartition(", layer ")
     return label if found and number.isdigit() else None
+
+
+RIGHT = "where the model is right"
+
+
+def where_right(scores: Sequence[Scores]) -> list[Scores]:
+    """The sentences whose answer the model gives rightly."""
+    return [s for s in scores if s.right]
+
+
+def told_accuracy(scores: Sequence[Scores]) -> str:
+    """How often the model is right about the sentences that an item explains."""
+    known = [s for s in scores if s.right is not None]
+    count = len(where_right(known))
+    share = count / max(1, len(known))
+    return f"The model prefers the right verb in {count} of the {len(known)} sentences ({share:.3f}; chance is 0.5)."
 
 
 def above(a: float, b: float) -> bool | None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctxmix_hf.evaluation.metrics import rank_correlation
-from ctxmix_hf.evaluation.papers.items import ITEMS, TITLES, Item, by_layer
+from ctxmix_hf.evaluation.papers.items import ITEMS, TITLES, Claim, Item, by_layer
 
 Entry = Mapping[str, Any]
+UNTOLD = "Cannot be told here."
 NEAR = 0.10  # a number this close to the paper's is called the same
 ORDERED, PARTLY = 0.8, 0.5  # Spearman between our numbers and the paper's
 HEAD = """# The papers' tables, run again
@@ -34,8 +35,10 @@ def written(
     entries: Sequence[Entry],
     left_out: Mapping[str, str] | None = None,
     why: Mapping[tuple[str, str], str] | None = None,
+    of_model: Mapping[tuple[str, str], str] | None = None,
 ) -> str:
-    """The page of these entries, as Markdown; `why` (by paper and item) is said where an item does not agree."""
+    """The page of these entries, as Markdown; `why` (by paper and item) is said where an item does not agree,
+    `of_model` (by model and corpus) wherever the model is asked about the corpus."""
     lines = [HEAD, summary(entries)]
     for paper, title in TITLES.items():
         of_paper = [e for e in entries if e["paper"] == paper]
@@ -50,7 +53,7 @@ def written(
                 if _item(told[0]).difference:
                     lines.append(f"{_item(told[0]).difference}\n")
                 for entry in told:
-                    lines.append(section(entry, why))
+                    lines.append(section(entry, why, of_model))
     if left_out:
         lines.append("## Left out\n")
         lines += [f"- {name}: {why}" for name, why in left_out.items()]
@@ -68,12 +71,18 @@ def _item(entry: Entry) -> Item:
     )
 
 
-def section(entry: Entry, why: Mapping[tuple[str, str], str] | None = None) -> str:
+def section(
+    entry: Entry,
+    why: Mapping[tuple[str, str], str] | None = None,
+    of_model: Mapping[tuple[str, str], str] | None = None,
+) -> str:
     """One model's rows of an item, and what they say."""
+    key = (str(entry["model"]), str(entry["data"]).partition(":")[0])
     lines = [
         f"`{entry['model']}` on {entry['data']}, n = {entry['n']}.\n",
         *([f"Maps were learned in {entry['fitting']}.\n"] if "fitting" in entry else []),
-        *([f"{entry['how']}\n"] if "how" in entry else []),
+        *[f"{entry[told]}\n" for told in ("seen", "how") if told in entry],
+        *([f"{of_model[key]}\n"] if of_model and key in of_model else []),
         _table(entry["rows"]),
         "",
     ]
@@ -127,6 +136,8 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
 def _number(value: float | None, missing: str = "undefined") -> str:
     if value is None or not math.isfinite(value):
         return missing
+    if 1e-4 <= abs(value) < 0.1:  # two decimals would leave one digit, or none
+        return f"{value:.3g}"
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 
@@ -187,16 +198,23 @@ def _ours_alone(entry: Entry) -> bool:
 
 def claims(entry: Entry) -> list[tuple[str, str]]:
     """What the paper says in words and whether it holds on these rows."""
-    ours = {row["name"]: math.nan if row["ours"] is None else row["ours"] for row in entry["rows"]}
     found = []
     for claim in _item(entry).claims:
-        try:
-            holds = claim.holds(ours)
-        except (KeyError, ValueError, IndexError):  # a row this claim needs is not there
+        holds = _holds(claim, entry, "ours")
+        if claim.steady and {_holds(claim, entry, end) for end in ("low", "high")} != {holds}:
             holds = None
-        word = "Cannot be told here." if holds is None else "Holds." if holds else "Does not hold."
+        word = UNTOLD if holds is None else "Holds." if holds else "Does not hold."
         found.append((claim.said, word))
     return found
+
+
+def _holds(claim: Claim, entry: Entry, column: str) -> bool | None:
+    """The claim, asked of one column of the rows."""
+    ours = {row["name"]: math.nan if row[column] is None else row[column] for row in entry["rows"]}
+    try:
+        return claim.holds(ours)
+    except (KeyError, ValueError, IndexError):  # a row this claim needs is not there
+        return None
 
 
 def summary(entries: Sequence[Entry]) -> str:
@@ -204,7 +222,7 @@ def summary(entries: Sequence[Entry]) -> str:
     lines = [["paper", "item", "model", "n", "in value", "in order", "claims that hold"]]
     for e in entries:
         near, total, order = compared(e)
-        words = [word for _, word in claims(e)]
+        words = [word for _, word in claims(e) if word != UNTOLD]
         lines.append(
             [
                 e["paper"],

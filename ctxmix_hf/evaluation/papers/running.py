@@ -137,6 +137,8 @@ def reproduce(
             }
             if one.learns:
                 kept["fitting"] = str(desk.fitting)
+            if one.may_be_seen:
+                kept["seen"] = desk.seen(one.role, one.data)
             if found.how:
                 kept["how"] = found.how
             _put(path, json.dumps({"asked": asked, "entry": kept}, indent=1, ensure_ascii=False))

@@ -16,14 +16,15 @@ const SIGNED = {
   light: ["8a3d00", "d9781e", "f6c08a", "f7f7f7", "9cc7e4", "2f7fbc", "0a3d73"],
   dark: ["ffc285", "d9822b", "7a4516", "14181f", "1b4f7d", "4a9bd6", "c3e6ff"],
 };
-const HEAT = ["fff7ec", "fdd49e", "fc8d59", "d7301f", "7f0000"]; // over a picture, where blue would be lost
+const HEAT = "d7301f"; // over a grey picture
+const [VEIL, MIDDLE] = [0.85, 128]; // the most of it, and the grey that legends show it on
 const rgb = (hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
 export const MAPS = Object.keys(SCALES);
 
 /** 256 colours, three bytes each. */
 export function palette(name, signed, dark) {
-  const entry = signed ? SIGNED : name === "heat" ? HEAT : SCALES[name] || SCALES.blues;
+  const entry = signed ? SIGNED : SCALES[name] || SCALES.blues;
   const stops = (Array.isArray(entry) ? entry : entry[dark ? "dark" : "light"]).map(rgb);
   const table = new Uint8Array(256 * 3);
   for (let i = 0; i < 256; i++) {
@@ -33,6 +34,26 @@ export function palette(name, signed, dark) {
     for (let c = 0; c < 3; c++) {
       table[3 * i + c] = Math.round(stops[k][c] * (1 - f) + stops[k + 1][c] * f);
     }
+  }
+  return table;
+}
+
+/** Over a picture: one hue, more of it the larger the value. */
+export function hue(name, dark) {
+  if (name === "blues") return rgb(HEAT);
+  return Array.from(palette(name, false, dark).slice(-3));
+}
+
+/** How much of the hue a value gets. */
+export const veil = (value, top) => VEIL * Math.max(0, Math.min(1, value / top));
+
+/** The same as 256 colours over a middle grey: for the legend, and for what is no part of the picture. */
+export function veiled(colour) {
+  const table = new Uint8Array(256 * 3);
+  for (let i = 0; i < 256; i++) {
+    const share = veil(i, 255);
+    for (let c = 0; c < 3; c++)
+      table[3 * i + c] = Math.round(MIDDLE * (1 - share) + colour[c] * share);
   }
   return table;
 }

@@ -1,6 +1,7 @@
 /* The five views, drawn on any pen. `w` is the widget: its labels, matrix, chosen rows and state. */
+import { veil } from "./colours.js";
 import { percent } from "./finding.js";
-import { column, FOOT, pitch, thinned } from "./layout.js";
+import { column, FOOT, pitch, thinned, toName, wrapped } from "./layout.js";
 import { number } from "./numbers.js";
 import { strongest } from "./paths.js";
 
@@ -26,7 +27,9 @@ export function draw(w, pen, g) {
     );
   } else views[g.view](w, pen, g, ink);
   if (g.view === "paths") {
-    pen.text(pathNote(w), 4, g.seenHeight - 20, { size: 11, color: ink.dim });
+    wrapped(pathNote(w), g.seenWidth - 8, 11).forEach((line, k) =>
+      pen.text(line, 4, g.seenHeight - FOOT + 10 + 13 * k, { size: 11, color: ink.dim }),
+    );
   } else legend(w, pen, g, ink);
 }
 
@@ -62,10 +65,13 @@ function outline(pen, g, ink, i, j) {
   if (g.cw >= 6) pen.frame(x, g.y + i * g.ch + 2, g.cw - 4, g.ch - 4, ink.own, 1);
 }
 
+/** What the chosen rows took from others: the largest are named where there is no room for all. */
+const named = (w) => (w.row || []).map((v, j) => (w.rows().includes(j) ? 0 : v));
+
 function columns(w, pen, g, ink, marked) {
   const labels = shortened(w);
   const hot = w.hover ? w.hover.col : undefined;
-  const kept = [hot, ...marked].filter((j) => j !== undefined);
+  const kept = [hot, ...toName(w.rows(), named(w), 3)].filter((j) => j !== undefined);
   for (const j of thinned(labels.length, g.cw, pitch(g.slope, g.size), kept)) {
     const lit = j === hot;
     pen.text(labels[j], g.x + (column(g, j) + 0.5) * g.cw, g.y - 6, {
@@ -193,9 +199,10 @@ function drawPaths(w, pen, g, ink) {
     }
   }
   const labels = shortened(w);
-  const reached = labels.map((_, j) => j).filter((j) => lit.has(`0.${j}`));
-  for (const j of thinned(labels.length, g.cw, pitch(g.slope, 11), reached)) {
-    const on = reached.includes(j);
+  const given = new Float64Array(labels.length);
+  for (const e of edges) if (e.l === 0) given[e.j] += e.v;
+  for (const j of thinned(labels.length, g.cw, pitch(g.slope, 11), toName(chosen, given))) {
+    const on = given[j] > 0;
     const color = chosen.includes(j) ? ink.mark : on ? ink.text : ink.dim;
     pen.text(labels[j], x(j), y(0) + 12, {
       size: 11,
@@ -207,6 +214,26 @@ function drawPaths(w, pen, g, ink) {
   }
 }
 
+/** Names beside the tiles that stand outside: rows of the first ones, columns of the last ones. */
+function outer(w, pen, g, ink, head) {
+  const chosen = w.rows();
+  const kept = toName(chosen, named(w), 3);
+  const room = Math.ceil(g.left / 6);
+  const look = { size: 10, align: "right" };
+  for (const j of thinned(g.cols, g.cw, 11, kept)) {
+    const said = short(w.labels[j], room);
+    const at = {
+      ...look,
+      bold: chosen.includes(j),
+      color: chosen.includes(j) ? ink.mark : ink.text,
+    };
+    if (head % g.across === 0) pen.text(said, g.x - 6, g.y + (j + 0.5) * g.ch, at);
+    if (head + g.across < g.tiles.length) continue;
+    const x = g.x + (column(g, j) + 0.5) * g.cw;
+    pen.text(said, x, g.y + g.tile + 5, { ...at, turn: -Math.PI / 2 });
+  }
+}
+
 function drawHeads(w, pen, g, ink) {
   const n = g.cols;
   const layer = w.model.place(w.s.layer);
@@ -215,6 +242,8 @@ function drawHeads(w, pen, g, ink) {
     const m = w.model.head(w.s, layer, head);
     pen.text(`head ${head}`, tile.x, tile.y - 9, { size: 11, color: ink.dim });
     heat(w, pen, at, ink, (i, j) => (i === j && !w.s.diagonal ? null : m[i * n + j]));
+    if (!w.s.diagonal) for (let i = 0; i < n; i++) outline(pen, at, ink, i, i);
+    outer(w, pen, at, ink, head);
     pen.frame(tile.x, tile.y, g.tile, g.tile, ink.own, 0.5);
     for (const i of w.rows()) pen.frame(tile.x, tile.y + i * g.ch, g.tile, g.ch, ink.mark, 1.5);
     if (w.hover && w.hover.head === head) {
@@ -246,8 +275,8 @@ function drawImage(w, pen, g, ink) {
       const at = g.offset + i * g.cols + j;
       const [x, y] = [j * g.cw, i * g.ch];
       if (w.row && (w.s.diagonal || !chosen.includes(at))) {
-        const alpha = 0.85 * Math.sqrt(Math.min(1, Math.abs(w.row[at]) / w.top));
-        pen.rect(x, y, g.cw, g.ch, `rgba(${w.shade(w.row[at]).join()},${alpha.toFixed(3)})`);
+        const alpha = veil(w.row[at], w.top).toFixed(3);
+        pen.rect(x, y, g.cw, g.ch, `rgba(${w.hue.join()},${alpha})`);
       }
       if (chosen.includes(at) || (w.hover && w.hover.col === at)) {
         pen.frame(x + 1, y + 1, g.cw - 2, g.ch - 2, ink.mark, 2);

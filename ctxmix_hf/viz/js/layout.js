@@ -24,6 +24,25 @@ export function thinned(count, step, need, kept = []) {
   return shown.sort((a, b) => a - b);
 }
 
+/** Whose labels come first: the targets, then the `most` sources of largest value. */
+export function toName(chosen, value, most = Infinity) {
+  const size = (j) => Math.abs(value[j]);
+  const others = Array.from(value.keys()).filter((j) => size(j) > 0 && !chosen.includes(j));
+  return [...chosen, ...others.sort((a, b) => size(b) - size(a)).slice(0, most)];
+}
+
+/** A sentence in lines that fit a width, letters of this size taken as wide ones. */
+export function wrapped(text, room, size) {
+  const most = Math.floor(room / (0.55 * size));
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const at = lines.length - 1;
+    if (lines[at] && `${lines[at]} ${word}`.length > most) lines.push(word);
+    else lines[at] = lines[at] ? `${lines[at]} ${word}` : word;
+  }
+  return lines;
+}
+
 /** How far apart slanted labels must stand along their axis, so that lines of this size never touch. */
 export const pitch = (slope, size) => (1.1 * size) / Math.sin(slope);
 
@@ -34,7 +53,7 @@ export const pitch = (slope, size) => (1.1 * size) / Math.sin(slope);
  */
 export function plan({ view, n, depth, heads, widest, room, zoom = 1, image, mirrored = false }) {
   if (view === "image") return imagePlan(image, room);
-  if (view === "heads") return { ...headsPlan(n, heads, room, zoom), mirrored };
+  if (view === "heads") return { ...headsPlan(n, heads, room, zoom, widest), mirrored };
   const wide = Math.min(120, Math.max(24, widest) + 8, Math.max(48, 0.3 * room));
   const left = view === "map" ? wide : 58;
   const steep = (room - left) / n < 17;
@@ -84,19 +103,21 @@ function imagePlan(image, room) {
   };
 }
 
-/** A small map of each head, side by side. */
-function headsPlan(n, heads, room, zoom) {
+/** A small map of each head, side by side; rows are named left of them, columns under the last of each column of tiles. */
+function headsPlan(n, heads, room, zoom, widest) {
   const gap = 14;
-  const across = Math.max(1, Math.min(heads, Math.floor((room + gap) / (zoom * 170 + gap))));
-  const tile = Math.max(60, Math.min(zoom * 240, (room - (across - 1) * gap) / across));
+  const left = Math.min(72, Math.max(24, widest) + 8, 0.22 * room);
+  const free = room - left;
+  const across = Math.max(1, Math.min(heads, Math.floor((free + gap) / (zoom * 170 + gap))));
+  const tile = Math.max(60, Math.min(zoom * 240, (free - (across - 1) * gap) / across));
   const cw = tile / n;
   const high = tile + 22;
   const tiles = Array.from({ length: heads }, (_, h) => ({
-    x: (h % across) * (tile + gap),
+    x: left + (h % across) * (tile + gap),
     y: 20 + Math.floor(h / across) * (high + gap),
   }));
-  const width = Math.ceil(across * tile + (across - 1) * gap);
-  const height = Math.ceil(Math.ceil(heads / across) * (high + gap) + FOOT);
+  const width = Math.ceil(left + across * tile + (across - 1) * gap);
+  const height = Math.ceil(Math.ceil(heads / across) * (high + gap) + left + FOOT);
   return {
     view: "heads",
     x: 0,
@@ -107,6 +128,8 @@ function headsPlan(n, heads, room, zoom) {
     cols: n,
     tiles,
     tile,
+    left,
+    across,
     width,
     height,
     foot: FOOT,

@@ -53,8 +53,11 @@ export class CanvasPen {
     this.c.imageSmoothingEnabled = false;
     this.c.drawImage(off, x, y, cols * cw, rows * ch);
   }
+  /** In greys near the middle one, so that what is laid over it is the only colour, and everywhere nearly the same. */
   picture(image, x, y, w, h) {
+    this.c.filter = "grayscale(1) contrast(0.5)";
     this.c.drawImage(image, x, y, w, h);
+    this.c.filter = "none";
   }
   moved(dx, dy, draw) {
     this.c.save();
@@ -117,7 +120,9 @@ export class SvgPen {
   }
   picture(image, x, y, w, h) {
     const box = `x="${x}" y="${y}" width="${w}" height="${h}"`;
-    this.parts.push(`<image href="${escape(image.src)}" ${box} preserveAspectRatio="none"/>`);
+    this.parts.push(
+      `<image href="${escape(image.src)}" ${box} preserveAspectRatio="none" style="filter:grayscale(1) contrast(0.5)"/>`,
+    );
   }
   moved(dx, dy, draw) {
     this.parts.push(`<g transform="translate(${dx} ${dy})">`);

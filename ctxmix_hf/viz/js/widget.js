@@ -1,8 +1,8 @@
 /* The widget around the canvas: sentence, keyboard, what is said and saved. */
-import { inkOn, inks, isDark, MAPS, palette, shade } from "./colours.js";
+import { hue, inkOn, inks, isDark, MAPS, palette, shade, veiled } from "./colours.js";
 import { controls, make } from "./controls.js";
 import { caption, draw, pathsOf, sameEdge, short, shortened } from "./draw.js";
-import { reach, sentence } from "./finding.js";
+import { phrases, reach } from "./finding.js";
 import { cellAt, column, plan, rightToLeft, seen, shownRow } from "./layout.js";
 import { DEFAULTS, Model } from "./model.js";
 import { extreme, number } from "./numbers.js";
@@ -258,11 +258,8 @@ export class Widget {
     this.groups = m.groups(s);
     this.labels = this.groups.map((g) => m.label(g, s));
     this.matrix = m.matrix(s, this.scope(), m.place(s.layer));
-    this.table = palette(
-      s.view === "image" && s.cmap === "blues" ? "heat" : s.cmap,
-      m.signed,
-      this.dark,
-    );
+    this.hue = hue(s.cmap, this.dark);
+    this.table = s.view === "image" ? veiled(this.hue) : palette(s.cmap, m.signed, this.dark);
     const n = this.groups.length;
     const chosen = this.rows();
     this.row = chosen.length ? m.sum(this.matrix, chosen, n) : null;
@@ -276,6 +273,7 @@ export class Widget {
     this.sync();
     this.colourSentence();
     this.paint();
+    this.remark();
     this.describe();
     const asked = this.p.shows || this.p.query || {}; // of two maps each shows its own
     Object.assign(this.canvas.dataset, {
@@ -309,16 +307,23 @@ export class Widget {
     this.zoomField.style.display =
       s.view === "image" || (this.groups.length <= 24 && s.zoom === 1) ? "none" : "";
     this.title.textContent = `${p.title}, ${this.where()}`;
+  }
+
+  /** Under the picture, as it is drawn now: what it leaves out and how it counts. */
+  remark() {
+    const { s, p } = this;
     const notes = [
       this.wrong,
       !s.specials &&
         "Special tokens are hidden from the picture only: they were part of the computation, and no value changes.",
-      !s.diagonal && "A token's contribution to itself is outlined and left out of the colours.",
+      !s.diagonal &&
+        `A token's contribution to itself is ${this.geometry.cw >= 6 || s.view === "image" ? "outlined and " : ""}left out of the colours.`,
       (p.unknown || []).some(Boolean) &&
         "Words marked [UNK] are not in the model's vocabulary: the model saw [UNK] there.",
       s.norm === "row" && !this.model.signed && "Each row is divided by its sum over all tokens.",
       s.norm === "max" && "Values are divided by the map's largest one.",
-      s.view === "heads" && "Each head within this layer, on one scale.",
+      s.view === "heads" &&
+        "Each head within this layer, on one scale; heads are counted from 0, as in the library.",
       s.even && "All-equal: what a source would give if every piece of the text gave the same.",
       ...(p.notes || []),
     ];
@@ -447,11 +452,11 @@ export class Widget {
     return sum;
   }
 
-  /** The finding of this picture. */
+  /** The finding of this picture, in parts. */
   said() {
     const { s, model: m, p } = this;
     const chosen = this.rows();
-    if (!chosen.length) return "";
+    if (!chosen.length) return [];
     const plain = { ...s, norm: "none" };
     const row = m.sum(m.matrix(plain, this.scope(), m.place(s.layer)), chosen, this.groups.length);
     const patch = (i) => p.image && this.groups[i][0] >= p.image.offset;
@@ -465,7 +470,7 @@ export class Widget {
     const means = [p.name || p.method, reach(span)].filter(Boolean).join(", ");
     const targets = chosen.map((i) => names[i]);
     const even = s.even ? m.even(s, 1) : null;
-    return sentence({
+    return phrases({
       names,
       row,
       own: chosen,
@@ -478,7 +483,8 @@ export class Widget {
   }
 
   describe() {
-    this.finding.textContent = this.said();
+    const said = this.said().map((part) => (part.word ? make("em", "", part.word) : part));
+    this.finding.replaceChildren(...said);
     const chosen = this.rows();
     if (!chosen.length) {
       const what = this.s.view === "image" ? "click a patch" : "click a row (or a word above)";

@@ -109,7 +109,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stage", choices=(*STAGES, "all"), default="all")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the steps, for a rehearsal")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the steps, for a rehearsal"
+    )
     parser.add_argument(
         "--teacher", help="optional: folder of a sequence classifier whose soft labels are learned"
     )

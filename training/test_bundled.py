@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from corpus import MinimalPair, Pair, expand_negation, heldout_keys, is_heldout, leaks, load, pair_of
+from corpus import (
+    MinimalPair,
+    Pair,
+    expand_negation,
+    heldout_keys,
+    is_heldout,
+    leaks,
+    load,
+    pair_of,
+)
 from examples import spellings, whole_sentences
 
 HERE = Path(__file__).resolve().parent
@@ -48,12 +57,17 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
     assert not (cut / "toy.done.pt").exists()
     assert _toy(cut, 0).wait() == 0
     assert '"event": "resume"' in (cut / "log.jsonl").read_text()
-    first, second = torch.load(whole / "toy.done.pt")["model"], torch.load(cut / "toy.done.pt")["model"]
+    first, second = (
+        torch.load(whole / "toy.done.pt")["model"],
+        torch.load(cut / "toy.done.pt")["model"],
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_both_sentences_of_a_pair_share_their_half() -> None:
-    row = MinimalPair("determiner_noun_agreement_2", "Bill can't see this dog.", "Bill can't see these dog.")
+    row = MinimalPair(
+        "determiner_noun_agreement_2", "Bill can't see this dog.", "Bill can't see these dog."
+    )
     pair = pair_of(row)
     assert pair == Pair("dna", ("Bill", "cannot", "see", "this", "dog", "."), 3, "this", "these")
     partner = Pair(pair.uid, (*pair.words[:3], "these", *pair.words[4:]), 3, "these", "this")
@@ -70,7 +84,9 @@ def test_a_heldout_sentence_leaks_in_every_spelling() -> None:
     for pair in pairs:
         for verb in ("cannot", "can't", "CAN'T".lower()):
             for word in ("herself", "themselves"):
-                assert leaks(f"{pair.words[0].lower()} {verb} help {word}", keys) == is_heldout(pair)
+                assert leaks(f"{pair.words[0].lower()} {verb} help {word}", keys) == is_heldout(
+                    pair
+                )
 
 
 def test_negation_spellings() -> None:
@@ -79,7 +95,9 @@ def test_negation_spellings() -> None:
 
 
 def test_phrases_inside_a_sentence_are_dropped() -> None:
-    assert whole_sentences(["a good film", "not a good film at all", "good film", "a fine one ."]) == [
+    assert whole_sentences(
+        ["a good film", "not a good film at all", "good film", "a fine one ."]
+    ) == [
         "not a good film at all",
         "a fine one .",
     ]
@@ -91,7 +109,10 @@ def test_two_hub_ids_are_read_with_datasets(monkeypatch: pytest.MonkeyPatch) -> 
         "sentence_good": "Al hurt himself.",
         "sentence_bad": "Al hurt themselves.",
     }
-    sst2 = {"train": [{"sentence": "good ", "label": 1}], "validation": [{"sentence": "bad", "label": 0}]}
+    sst2 = {
+        "train": [{"sentence": "good ", "label": 1}],
+        "validation": [{"sentence": "bad", "label": 0}],
+    }
     fake = types.SimpleNamespace(
         get_dataset_config_names=lambda name: ["anaphor_number_agreement"],
         load_dataset=lambda name, *rest, **split: [row] if name == "nyu-mll/blimp" else sst2,
