@@ -318,9 +318,11 @@ def test_a_slow_method_is_refused_beforehand(visit: Any) -> None:
 
 def test_a_link_reopens_the_same_view(visit: Any, typing: Any) -> None:
     page = typing
+    page.ask("the boys sleep")  # another text, so that the example's own answer is waited for
+    page.wait("w.p.text === 'the boys sleep'")
     page.page.get_by_role(
         "button", name="Agreement", exact=True
-    ).click()  # the model of the box's first example
+    ).click()  # the model of the first example
     page.wait(f"w.p.text === {KEYS!r}")
     page.ask(NEW)
     page.wait("w.p.text.includes('sisters')")
