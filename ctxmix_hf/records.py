@@ -241,6 +241,8 @@ class LayerRecord:
             path=self.path,
             why_not=self.why_not,
             refused=self.refused,
+            mixing=self.mixing,
+            mixing_before=self.mixing_before,
         )
 
     def __getstate__(self) -> dict[str, Any]:
