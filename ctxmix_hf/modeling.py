@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from ctxmix_hf.instrumentation.session import (
     detach,
     instrumentation_of,
 )
+from ctxmix_hf.methods.base import Reads
 from ctxmix_hf.recipes import (
     LayerMaps,
     LayerRows,
@@ -83,16 +84,11 @@ class RecordMaps:
 
     methods: Specs
     options: dict[str, Any]
-    # its methods read some rows of attention only, so that none of it is kept
-    defers: bool = False
-    reads_projections: bool = True
+    reads: Reads = field(default_factory=Reads)
 
     streams = False
-    reads_value_bias = True
-    reads_blocks = True
-    reads_attention_alone = False
 
-    def add(self, layer: LayerRecord) -> None:
+    def add(self, layer: LayerRecord, layers: int = 1) -> None:
         raise RecordError("These maps need the whole record: no layer can be added by itself.")
 
     def finish(
@@ -122,17 +118,14 @@ class MapsOfCall:
     ) -> LayerMaps | LayerRows | LayerTops | RecordMaps:
         recipes, wanted = resolve(methods), Wanted.asked(options)
         few = all(r.method.defers and not r.method.by_rows for r in recipes.values())
+        whole_record = whole or options.get("cache") is not None
+        projections = whole or any(r.method.reads_projections for r in recipes.values())
         from_record = RecordMaps(
             methods,
             options,
-            few and not whole and options.get("cache") is None,
-            whole or any(recipe.method.reads_projections for recipe in recipes.values()),
+            Reads(projections, value_bias=projections, rows=few and not whole_record),
         )
-        if (
-            whole
-            or options.get("cache") is not None
-            or not all(recipe.method.layer_by_layer for recipe in recipes.values())
-        ):
+        if whole_record or not all(recipe.method.layer_by_layer for recipe in recipes.values()):
             return from_record
         budget = Budget.of(options.get("max_memory"))
         if wanted is None:
@@ -145,15 +138,17 @@ class MapsOfCall:
 
     def check(self, base: Any, x: Tensor, methods: Specs, options: dict[str, Any]) -> None:
         """Whole maps of a long input are refused where they would not fit into memory, with what can be had."""
+        if x.is_floating_point() or x.dim() != 2:
+            return
+        batch, tokens = x.shape
         wanted = Wanted.asked(options)
         config, recipes = base.config, resolve(methods)
         depth = getattr(config, "num_hidden_layers", None)
-        if x.is_floating_point() or x.dim() != 2 or not isinstance(depth, int):
+        if not isinstance(depth, int) or (tokens < CHECKED_FROM and wanted is None):
             return
         rows = self.begin(methods, options)
-        if isinstance(rows, LayerRows) and rows.defers:
+        if isinstance(rows, LayerRows) and rows.reads.rows:
             return
-        batch, tokens = x.shape
         if wanted is not None and wanted.targets and base.device.type == "cpu":
             _check_work(config, recipes, batch * depth, tokens)
         if tokens < CHECKED_FROM:
@@ -166,7 +161,7 @@ class MapsOfCall:
         ):  # a layer's map, its product with those below, and both in work
             each, shape, kept = each // depth, f"[{tokens}, {tokens}]", 4 * len(recipes)
         if (
-            isinstance(rows, RecordMaps) and not rows.defers
+            isinstance(rows, RecordMaps) and not rows.reads.rows
         ):  # the whole record, attention of every head among it
             kept += int(getattr(config, "num_attention_heads", 1))
         free = available()

@@ -20,7 +20,7 @@ from ctxmix_hf.counting import layer_index
 from ctxmix_hf.errors import AlikeRowsWarning, InputError, OptionError, StoreError, UnknownNameError
 from ctxmix_hf.methods import METHODS, About, AbstractMethod, InputMethod, LayerMethod, make_method
 from ctxmix_hf.methods.attention import AttentionFixedResidual
-from ctxmix_hf.methods.base import layer_map_of
+from ctxmix_hf.methods.base import Reads, layer_map_of
 from ctxmix_hf.methods.hta import HtaTimesInput
 from ctxmix_hf.methods.norms import NormEncoder, NormResidualNorm
 from ctxmix_hf.records import LayerRecord, ModelRecord
@@ -239,21 +239,16 @@ class LayerMaps:
     """The maps of layer methods, gathered layer by layer: what methods share is computed once and then forgotten."""
 
     streams = True
-    reads_projections = False
 
     def __init__(self, recipes: dict[str, Recipe], budget: Budget) -> None:
         self.recipes, self.budget = recipes, budget
+        self.reads = reads_of(recipes)
         self.maps: dict[str, list[Tensor]] = {key: [] for key in recipes}
         self.heads: dict[str, list[Tensor]] = {key: [] for key in recipes}
         self.notes: dict[str, dict[str, list[Tensor]]] = {key: {} for key in recipes}
-        self.reads_value_bias = any(recipe.method.reads_value_bias for recipe in recipes.values())
-        self.reads_blocks, self.reads_attention_alone = (
-            reads_blocks(recipes),
-            reads_attention_alone(recipes),
-        )
-        self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
-    def add(self, layer: LayerRecord) -> None:
+    def add(self, layer: LayerRecord, layers: int = 1) -> None:
+        """A layer, or several of one shape as one batch."""
         layer.workspace.methods = tuple(recipe.method for recipe in self.recipes.values())
         by_rows = all(recipe.method.by_rows for recipe in self.recipes.values())
         if layer.deferred is not None and by_rows:
@@ -268,12 +263,12 @@ class LayerMaps:
         for key, recipe in self.recipes.items():
             method, budget = recipe.method, self.budget
             assert isinstance(method, LayerMethod)
-            self.maps[key].append(layer_map_of(layer, method, budget))
+            self.maps[key] += layer_map_of(layer, method, budget).chunk(layers)
             for note, value in method.layer_notes(layer, budget).items():
-                self.notes[key].setdefault(note, []).append(value)
+                self.notes[key].setdefault(note, []).extend(value.chunk(layers))
             per_head = method.head_maps(layer, budget)
             if per_head is not None:
-                self.heads[key].append(per_head)
+                self.heads[key] += per_head.chunk(layers)
         layer.release()
 
     def finish(
@@ -308,17 +303,8 @@ class LayerMaps:
         return made
 
 
-def reads_blocks(recipes: dict[str, Recipe]) -> bool:
-    """Does any of them read more of a layer than its attention product?"""
-    return any(recipe.method.about.needs == "block" for recipe in recipes.values())
-
-
-def reads_attention_alone(recipes: dict[str, Recipe]) -> bool:
-    """Do all of them read probabilities and values, and nothing around them?"""
-    return all(
-        recipe.method.about.needs == "attention" and not recipe.method.reads_value_bias
-        for recipe in recipes.values()
-    )
+def reads_of(recipes: dict[str, Recipe]) -> Reads:
+    return Reads.of([recipe.method for recipe in recipes.values()])
 
 
 def check_not_refused(record: ModelRecord, recipe: Recipe) -> None:
@@ -520,19 +506,14 @@ class LayerRows:
     """
 
     streams = True
-    reads_projections = False
 
     def __init__(self, recipes: dict[str, Recipe], budget: Budget, wanted: Wanted) -> None:
         self.recipes, self.budget, self.wanted = recipes, budget, wanted
+        self.reads = reads_of(recipes)
         self.layers: list[LayerRecord | dict[str, Tensor] | None] = []
-        self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
-        self.reads_blocks, self.reads_attention_alone = (
-            reads_blocks(recipes),
-            reads_attention_alone(recipes),
-        )
-        self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
-    def add(self, layer: LayerRecord) -> None:
+    def add(self, layer: LayerRecord, layers: int = 1) -> None:
+        """A layer, or several of one shape as one batch."""
         methods = tuple(recipe.method for recipe in self.recipes.values())
         layer.workspace.methods = methods
         if layer.deferred is not None:
@@ -540,13 +521,12 @@ class LayerRows:
             most = next(n for n in ("block", "values", "attention") if n in needs)
             self.layers.append(layer.slim(most, any(m.reads_totals for m in methods)))
             return
-        self.layers.append(
-            {
-                key: layer_map_of(layer, method, self.budget)
-                for (key, recipe) in self.recipes.items()
-                if isinstance(method := recipe.method, LayerMethod)
-            }
-        )
+        made = {
+            key: layer_map_of(layer, method, self.budget).chunk(layers)
+            for (key, recipe) in self.recipes.items()
+            if isinstance(method := recipe.method, LayerMethod)
+        }
+        self.layers += ({key: maps[i] for key, maps in made.items()} for i in range(layers))
         layer.release()
 
     def finish(
@@ -804,8 +784,8 @@ def compute_maps(
 
 def _sum_to_one(maps: Tensor, mask: Tensor) -> bool:
     """Do the rows of real tokens really? Attention sinks take some of each row away."""
-    sums = maps.detach().sum(dim=-1).transpose(0, 1)[:, mask]
-    return bool(((sums - 1).abs() <= 1e-3).all())
+    sums = maps.detach().sum(dim=-1)
+    return bool((((sums - 1).abs() <= 1e-3) | ~mask[:, None]).all())
 
 
 def _as_map(

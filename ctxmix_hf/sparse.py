@@ -24,8 +24,7 @@ from ctxmix_hf.recipes import (
     Wanted,
     check_not_refused,
     outline_of,
-    reads_attention_alone,
-    reads_blocks,
+    reads_of,
     whole_from_rows,
 )
 from ctxmix_hf.records import LayerRecord, ModelRecord
@@ -130,23 +129,19 @@ class LayerTops:
     """Sparse maps, gathered layer by layer: of each layer one map and one product are there at a time."""
 
     streams = True
-    reads_projections = False
 
     def __init__(self, recipes: dict[str, Recipe], budget: Budget, wanted: Wanted) -> None:
         assert wanted.top_k is not None
+        # one product at a time: layers are not joined
+        self.reads = replace(reads_of(recipes), layers_joined=False)
         self.recipes, self.budget, self.wanted, self.k = recipes, budget, wanted, wanted.top_k
         self.carried: dict[str, Tensor] = {}
         self.scales: dict[str, Tensor] = {}  # [B]: the logarithm of what `carried` was divided by
         self.within: dict[str, list[Tops]] = {key: [] for key in recipes}
         self.rolled: dict[str, list[Tops]] = {key: [] for key in recipes}
-        self.reads_value_bias = any(r.method.reads_value_bias for r in recipes.values())
-        self.reads_blocks, self.reads_attention_alone = (
-            reads_blocks(recipes),
-            reads_attention_alone(recipes),
-        )
-        self.defers = bool(recipes) and all(r.method.defers for r in recipes.values())
 
-    def add(self, layer: LayerRecord) -> None:
+    def add(self, layer: LayerRecord, layers: int = 1) -> None:
+        assert layers == 1
         layer.workspace.methods = tuple(recipe.method for recipe in self.recipes.values())
         made: dict[Any, Tensor] = {}
         if layer.deferred is not None:

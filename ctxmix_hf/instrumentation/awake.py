@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ctxmix_hf.instrumentation.forks import do_without_lost_threads
-from ctxmix_hf.instrumentation.tap import Tap
 
 ACTIVE: ContextVar[Any] = ContextVar("ctxmix_active", default=None)
 
@@ -93,7 +93,7 @@ class Modes:
 
 
 @keeps_modes
-def run_awake(active: Any, tap: Tap | None, run: Callable[[], Result]) -> Result:
+def run_awake(active: Any, tap: TorchFunctionMode | None, run: Callable[[], Result]) -> Result:
     """`run()` with hooks reporting to `active` (None: asleep) and `tap` seeing the operations of this thread."""
 
     def inside() -> Result:

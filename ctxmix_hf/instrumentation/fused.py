@@ -27,19 +27,22 @@ def repeat_heads(x: Tensor, query: Tensor) -> Tensor:
     )
 
 
+def named_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Of a call of `scaled_dot_product_attention`."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
 def sdpa_probabilities(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
     attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,
     **_: Any,
-) -> tuple[Tensor, Tensor]:
-    """softmax(q k^T * scale + mask) and the values with one row per query head."""
-    key, value = repeat_heads(key, query), repeat_heads(value, query)
+) -> Tensor:
+    """softmax(q k^T * scale + mask)."""
+    key = repeat_heads(key, query)
     wide = widened(query.dtype)
     scores = (query.to(wide) * scale_of(query, scale)) @ key.to(wide).mT
     if is_causal:
@@ -50,13 +53,15 @@ def sdpa_probabilities(
     made = scores.softmax(dim=-1)
     if bool(made[..., 0].isnan().any()):  # rows without any source
         made = made.nan_to_num(0.0)
-    return made, value
+    return made
 
 
-def blocks_of_sdpa(call: dict[str, Any]) -> BlockAttention | None:
-    """The same probabilities some rows at a time; None where queries and keys are not of the same tokens."""
+def blocks_of_sdpa(call: dict[str, Any], fewest: int = 1) -> BlockAttention | None:
+    """The same probabilities some rows at a time; None below `fewest` tokens, and where queries and
+    keys are not of the same tokens.
+    """
     query, key = call["query"], call["key"]
-    if query.dim() != 4 or query.shape[2] != key.shape[2]:
+    if query.dim() != 4 or not fewest <= query.shape[2] == key.shape[2]:
         return None
     return BlockAttention(
         query.detach(),

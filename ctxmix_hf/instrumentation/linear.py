@@ -26,6 +26,7 @@ from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.instrumentation.fused import (
     blocks_of_sdpa,
     multi_head_parts,
+    named_arguments,
     repeat_heads,
     sdpa_probabilities,
     widened,
@@ -1145,15 +1146,14 @@ def _sdpa(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    order = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    call = {**dict(zip(order, args, strict=False)), **kwargs}
+    call = named_arguments(args, kwargs)
     value = call["value"]
     frozen_call = _detached(call)
     fixed = {**frozen_call, "value": value}
     blocks = blocks_of_sdpa(frozen_call)
 
     def probabilities() -> Tensor:
-        return sdpa_probabilities(**frozen_call)[0] if blocks is None else blocks.whole()
+        return sdpa_probabilities(**frozen_call) if blocks is None else blocks.whole()
 
     if tap.rule == "through":
         context = _through_attention(tap, call)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.counting import layer_number
 from ctxmix_hf.errors import InputError, RecordError, UnsupportedModelError
 from ctxmix_hf.instrumentation.awake import run_awake
@@ -31,6 +32,7 @@ from ctxmix_hf.instrumentation.replay import LayerCall, LayerReplay
 from ctxmix_hf.instrumentation.session import FusedLayers, Instrumentation, Program, Proof
 from ctxmix_hf.instrumentation.tap import Tap, weakly
 from ctxmix_hf.instrumentation.trace import Trace
+from ctxmix_hf.methods.base import Reads
 from ctxmix_hf.records import LayerRecord
 
 
@@ -77,6 +79,21 @@ class Stack:
     padded: bool
     causal: bool = True  # until a token attends to a later one
 
+    @classmethod
+    def of(cls, batch: int, given: Tensor | None, seen: Tensor | BlockAttention) -> Stack:
+        """Real tokens: the caller's mask where this stack obeys it, else (frames of speech) the
+        columns anybody attends to. `seen` are the probabilities of its first layer, or what makes them.
+        """
+        mask = given
+        if mask is None or mask.shape != (batch, seen.shape[-1]) or not _obeys(seen, mask):
+            mask = seen.amax(dim=(1, 2)) > 0 if isinstance(seen, Tensor) else seen.seen()
+        return cls(batch, mask, padded=not bool(mask.all()))
+
+    def look_at(self, seen: Tensor | BlockAttention) -> None:
+        """Of another of its layers: does it attend to later tokens?"""
+        if self.causal:
+            self.causal = _is_causal(seen) if isinstance(seen, Tensor) else seen.is_causal()
+
 
 class Recorder:
     """What the hooks and the tap report to, and what turns their reports into `LayerRecord`s."""
@@ -96,10 +113,8 @@ class Recorder:
         )
         # takes each layer as it ends; the record then keeps only its outline
         self.gather: Any = None
-        self.reads_value_bias = True
-        self.reads_projections = True
+        self.reads = Reads()
         self.slim = False  # a call that keeps little: what the probe would need is dropped too
-        self.alone: FusedLayers | None = None  # nothing but these layers' attention is listened to
         self.tap = Tap(weakly(self._on_attention))
         self.tap.trace = Trace()  # the embeddings, until the first layer opens
         self.prelude: Trace | None = self.tap.trace
@@ -116,23 +131,6 @@ class Recorder:
         self._between: list[nn.Module] = []  # leaf modules since the last layer
         self._above: Tensor | None = None  # the last layer's output
 
-    def hear_attention_alone(self) -> None:
-        """Where earlier calls have proved every layer and each one's attention is one torch function, it is enough to
-        hear that function: what else runs in the layers is not looked at.
-        """
-        known = self.owner.fused
-        if known is not None and known.program.runs():
-            self.alone, self.slim, self.tap.deaf = known, True, True
-            self.tap.trace = self.prelude = None
-
-    def check_all_heard(self) -> None:
-        """After a call that heard attention alone: were these the layers that are known?"""
-        if (
-            self.alone is not None
-            and tuple(layer.name for layer in self.layers) != self.alone.names
-        ):
-            raise NeedsEvidence
-
     def _remember_fused(self) -> None:
         """After a call that looked at everything: could the next one do with the attention alone?"""
         owner = self.owner
@@ -144,7 +142,7 @@ class Recorder:
         fused = self.tap.fused == len(self.layers) == len(proofs)
         if fused and not owner.spans and owner.root is not None:
             names = tuple(layer.name for layer in self.layers)
-            owner.fused = FusedLayers(names, proofs, Program.of(owner.root))
+            owner.fused = FusedLayers(names, proofs, self.towers(), Program.of(owner.root))
 
     # ---- reports from the hooks -------------------------------------------------------------------------------
     def enter(
@@ -194,8 +192,6 @@ class Recorder:
             self.tap.trace = None
 
     def module(self, module: nn.Module, x: Tensor, y: Tensor) -> None:
-        if self.alone is not None:
-            return
         if not self.frames and self.layers:
             self._between.append(module)
         trace = self.tap.trace
@@ -223,9 +219,8 @@ class Recorder:
                     ) from None
 
     def _keep(self, layer: Layer, record: LayerRecord) -> None:
-        stack = self.stacks[layer.stack]
-        stack.causal = stack.causal and (
-            _is_causal(record.attention) if record.deferred is None else record.deferred.is_causal()
+        self.stacks[layer.stack].look_at(
+            record.attention if record.deferred is None else record.deferred
         )
         self._above, self._between = layer.output, []
         if self.gather is not None:
@@ -239,13 +234,10 @@ class Recorder:
         batch = self._batch(product.payload.probabilities)
         attention = standard_attention(product.payload, batch)
         layout = HiddenLayout(batch, attention.tokens)
-        if self.alone is None:
-            signature = hash((name, trace.signature(layer.start)))
-            proof = self.owner.proofs.get((index, signature))
-        else:
-            signature, proof = 0, self.alone.proof_of(index, name)
+        signature = hash((name, trace.signature(layer.start)))
+        proof = self.owner.proofs.get((index, signature))
         built, why = None, ""
-        if proof is None or self.gather is None or self.gather.reads_blocks:
+        if proof is None or self.reads.blocks:
             try:
                 built = build_block(
                     trace,
@@ -267,7 +259,7 @@ class Recorder:
         kept = (lambda t: t) if self.keep_graph else Tensor.detach
         scaling = self.owner.scalings.get((index, signature), 0.0)
         inputs = None
-        if scaling is not None and self.reads_projections and attention.deferred is None:
+        if scaling is not None and self.reads.projections and attention.deferred is None:
             inputs, settled = find_attention_inputs(
                 trace, layer.start, layer.hidden, product, attention, layout, scaling or None
             )
@@ -289,10 +281,10 @@ class Recorder:
             why_not=why,
             attention_inputs=inputs,
             value_bias=find_value_bias(trace, layer.start, product, attention)
-            if self.reads_value_bias and (self.gather is not None or self.reads_projections)
+            if self.reads.value_bias
             else None,
             value_map=find_value_map(trace, layer.start, layer.hidden, product, attention, layout)
-            if self.reads_projections
+            if self.reads.projections
             else None,
             deferred=attention.deferred,
             mixing="" if proof is None else proof.mixing,
@@ -313,25 +305,12 @@ class Recorder:
         return own if probabilities.dim() == 4 and own in self.batches else self.batches[0]
 
     def _padding(self, layer: Layer, attention: StandardAttention, batch: int) -> Tensor:
-        """Real tokens: the caller's mask where this stack obeys it, else (frames of speech) the
-        columns anybody attends to.
-        """
-        known, probabilities, deferred = (
-            self.stacks.get(layer.stack),
-            attention.probabilities,
-            attention.deferred,
-        )
-        if known is not None and known.mask.shape[-1] == probabilities.shape[-1]:
-            return known.mask
-        mask = self.given_mask
-        if (
-            mask is None
-            or mask.shape != (batch, probabilities.shape[-1])
-            or not (_obeys(probabilities, mask) if deferred is None else deferred.obeys(mask))
-        ):
-            mask = probabilities.amax(dim=(1, 2)) > 0 if deferred is None else deferred.seen()
-        self.stacks[layer.stack] = Stack(batch, mask, padded=not bool(mask.all()))
-        return mask
+        """The real tokens of this layer's stack."""
+        seen = attention.probabilities if attention.deferred is None else attention.deferred
+        known = self.stacks.get(layer.stack)
+        if known is None or known.mask.shape[-1] != seen.shape[-1]:
+            known = self.stacks[layer.stack] = Stack.of(batch, self.given_mask, seen)
+        return known.mask
 
     # ---- proofs -----------------------------------------------------------------------------------------------
     def _gather_evidence(
@@ -419,7 +398,7 @@ class Recorder:
         `run` calls the model again with `inputs`.
         """
         if not self.unproved:
-            if self.alone is None and self.owner.fused is None:
+            if self.owner.fused is None:
                 self._remember_fused()
             return
         conclusive, failed = False, ""
@@ -573,8 +552,10 @@ def _adds_up(record: LayerRecord, built: Built) -> str:
     return ""
 
 
-def _obeys(probabilities: Tensor, mask: Tensor) -> bool:
+def _obeys(probabilities: Tensor | BlockAttention, mask: Tensor) -> bool:
     """Does no real token attend to a masked one? A tower of images has nothing to do with the mask of a text."""
+    if isinstance(probabilities, BlockAttention):
+        return probabilities.obeys(mask)
     if bool(mask.all()):
         return True
     forbidden = mask[:, None, :, None] & ~mask[:, None, None, :]

@@ -13,9 +13,11 @@ from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from ctxmix_hf.errors import RecordError
 from ctxmix_hf.instrumentation.awake import keeps_modes, run_awake
 from ctxmix_hf.instrumentation.injection import ModelReplay
+from ctxmix_hf.instrumentation.listener import AttentionListener
 from ctxmix_hf.instrumentation.probe import without_caches
 from ctxmix_hf.instrumentation.recorder import NeedsEvidence, Recorder
 from ctxmix_hf.instrumentation.session import Instrumentation
+from ctxmix_hf.methods.base import Reads
 from ctxmix_hf.outputs import extend
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.text.inputs import (
@@ -55,21 +57,13 @@ class Maps(Protocol):
     """
 
     streams: bool
-    reads_value_bias: bool
-    reads_blocks: bool  # its methods read more of a layer than its attention product
-    reads_attention_alone: bool  # and these nothing but the product
 
     @property
-    def reads_projections(self) -> bool:
-        """Its methods read how queries, keys and values come from the tokens."""
-        ...
+    def reads(self) -> Reads: ...
 
-    @property
-    def defers(self) -> bool:
-        """Its methods read attention by blocks of rows, so that nobody keeps it."""
+    def add(self, layer: LayerRecord, layers: int = 1) -> None:
+        """A layer, or (where they are read joined) several of one shape as one batch."""
         ...
-
-    def add(self, layer: LayerRecord) -> None: ...
 
     def finish(self, record: ModelRecord, places: Sequence[int], output: Any) -> dict[str, Any]:
         """Of the layers of a record; `places` are theirs among all that ran (one tower of several)."""
@@ -129,24 +123,24 @@ class RecordedCall:
         )
 
     def _begin(
-        self, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Recorder, Maps | None]:
+        self, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any], slim: bool
+    ) -> tuple[Recorder | AttentionListener, Maps | None]:
         base, keep_graph = base_model(self.module), bool(request.options.get("create_graph"))
-        recorder = Recorder(
-            self.owner, batch_sizes(base, args, kwargs), padding_mask(args, kwargs), keep_graph
-        )
+        batches, mask = batch_sizes(base, args, kwargs), padding_mask(args, kwargs)
         if not request.methods:
-            return recorder, None
+            return Recorder(self.owner, batches, mask, keep_graph), None
         whole = request.decomposition or keep_graph
         maps = self.maker.begin(request.methods, request.options, whole)
-        recorder.reads_projections = maps.reads_projections
+        defer_from = DEFER_FROM if maps.reads.rows else None
+        if maps.streams and maps.reads.attention_alone:
+            known = self.owner.fused
+            if known is not None and known.program.runs():
+                return AttentionListener(self.owner, known, batches, mask, maps, defer_from), maps
+        recorder = Recorder(self.owner, batches, mask, keep_graph)
+        recorder.reads = maps.reads
         if maps.streams:
-            recorder.gather, recorder.reads_value_bias = maps, maps.reads_value_bias
-            recorder.slim = maps.defers and bool(self.owner.proofs)
-            if maps.reads_attention_alone and not keep_graph:
-                recorder.hear_attention_alone()
-        if maps.defers:
-            recorder.tap.defer_from = DEFER_FROM
+            recorder.gather, recorder.slim = maps, slim and maps.reads.rows
+        recorder.tap.defer_from = defer_from
         return recorder, maps
 
     @keeps_modes
@@ -159,17 +153,17 @@ class RecordedCall:
         keep_graph = bool(request.options.get("create_graph"))
         if request.methods:
             self.maker.check(base, main_input(base, args, kwargs), request.methods, request.options)
-        recorder, making = self._begin(request, args, kwargs)
+        recorder, making = self._begin(request, args, kwargs, bool(self.owner.proofs))
         run = lambda: run_awake(recorder, recorder.tap, lambda: call(module, *args, **kwargs))
         try:
             output = run()
-            recorder.check_all_heard()
+            towers = recorder.towers()
         except NeedsEvidence:
             self.owner.fused = None
-            recorder, making = self._begin(request, args, kwargs)
-            recorder.slim = False
+            recorder, making = self._begin(request, args, kwargs, slim=False)
             output = run()
-        towers, again = recorder.towers(), without_caches(kwargs)
+            towers = recorder.towers()
+        again = without_caches(kwargs)
         recorder.settle(
             lambda: call(module, *args, **again),
             (v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)),
@@ -221,7 +215,7 @@ def _being_compiled() -> bool:
 
 
 def model_records(
-    recorder: Recorder,
+    recorder: Recorder | AttentionListener,
     towers: dict[str, list[int]],
     module: nn.Module,
     args: tuple[Any, ...],
@@ -235,7 +229,10 @@ def model_records(
     records = {}
     whole = encoder_of(base) is base
     for tower, places in towers.items():
-        layers = [replace(recorder.layers[place], index=i) for i, place in enumerate(places)]
+        layers = [
+            recorder.layers[place] if place == i else replace(recorder.layers[place], index=i)
+            for i, place in enumerate(places)
+        ]
         stack = recorder.stacks[layers[0].name.rpartition(".")[0]]
         tokens = layers[0].attention.shape[-1]
         ids = (
@@ -254,7 +251,7 @@ def model_records(
                 mask=stack.mask,
                 input_ids=None if ids is None else ids.detach(),
                 causal=tokens > 1 and causal,
-                model_dtype=base.dtype,
+                model_dtype=recorder.owner.dtype,
                 embedding_sum=recorder.embedding_sum if first else None,
                 replay=None
                 if recorder.gather is not None

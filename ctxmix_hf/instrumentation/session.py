@@ -84,11 +84,8 @@ class FusedLayers:
 
     names: tuple[str, ...]  # in call order
     proofs: tuple[Proof, ...]
+    towers: dict[str, list[int]]  # which of them belong together
     program: Program  # that was proved
-
-    def proof_of(self, index: int, name: str) -> Proof | None:
-        """Of the layer that ran as this one; None where another ran in its place."""
-        return self.proofs[index] if self.names[index : index + 1] == (name,) else None
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.instrumentation.fused import (
     blocks_of_sdpa,
     multi_head_parts,
+    named_arguments,
     repeat_heads,
     sdpa_probabilities,
 )
@@ -72,7 +72,6 @@ class Tap(TorchFunctionMode):
         self.on_attention = on_attention
         self.defer_from: int | None = None  # tokens from which probabilities are left for later
         self.fused = 0  # attention products that were one torch function
-        self.deaf = False  # it hears those only: nothing else comes into the trace
 
     def __torch_function__(
         self,
@@ -82,7 +81,7 @@ class Tap(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs, trace = kwargs or {}, self.trace
-        if trace is None or (self.deaf and func is not scaled_dot_product_attention):
+        if trace is None:
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         first = args[0] if args else None
@@ -403,15 +402,14 @@ def _sdpa(tap: Tap, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if tap.trace is None:
         return func(*args, **kwargs)
     tap.fused += 1
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    call = {**dict(zip(names, args, strict=False)), **kwargs}
+    call = named_arguments(args, kwargs)
     deferred = _deferred(tap, call)
     if deferred is not None:
         probabilities = torch.empty(deferred.shape, dtype=deferred.dtype, device="meta")
-        values = repeat_heads(call["value"], call["query"])
     else:
         with torch.set_grad_enabled(torch.is_grad_enabled() and call["query"].requires_grad):
-            probabilities, values = sdpa_probabilities(**call)
+            probabilities = sdpa_probabilities(**call)
+    values = repeat_heads(call["value"], call["query"])
     if tap.edit is not None:
         call["value"] = values = tap.edit(
             AttentionProduct(probabilities, values, values, None, "sdpa")
@@ -433,8 +431,7 @@ def _deferred(tap: Tap, call: dict[str, Any]) -> BlockAttention | None:
     """Where nobody needs whole maps of a long input: what makes their rows later."""
     if tap.defer_from is None or tap.edit is not None:
         return None
-    blocks = blocks_of_sdpa(call)
-    return blocks if blocks is not None and blocks.shape[2] >= tap.defer_from else None
+    return blocks_of_sdpa(call, tap.defer_from)
 
 
 def _multi_head(

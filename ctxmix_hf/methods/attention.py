@@ -28,6 +28,7 @@ class Attention(LayerMethod):
     per_head: bool = False
 
     by_rows = True
+    joins_layers = True
     rows_sum_to_one = True
     about = About(
         summary="attention weights, averaged over heads",
@@ -64,6 +65,7 @@ class AttentionFixedResidual(LayerMethod):
     per_head: bool = False
 
     by_rows = True
+    joins_layers = True
     rows_sum_to_one = True
     about = About(
         summary="attention with half of each token kept by the residual",

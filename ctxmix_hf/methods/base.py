@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -47,6 +47,8 @@ class AbstractMethod(ABC):
     by_rows: ClassVar[bool] = False  # `layer_map` also takes `LayerRecord.rows(...)`
     reads_totals: ClassVar[bool] = False  # compares with what the model computed, not only lengths
     local: ClassVar[bool] = True  # a source that a row does not attend to gives it nothing
+    # the layers of one shape may come as one batch: reads the attention, and not which layer it is
+    joins_layers: ClassVar[bool] = False
     # of a whole record: how queries, keys and values come from the tokens, which is looked for only then
     reads_projections: ClassVar[bool] = True
 
@@ -80,7 +82,32 @@ class AbstractMethod(ABC):
 
     def options(self) -> dict[str, Any]:
         """Every option with its value: part of a stored map's identity."""
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What the methods of one call read of a layer, taken together: of what none of them does, nothing is made."""
+
+    projections: bool = True  # how queries, keys and values come from the tokens
+    value_bias: bool = True
+    blocks: bool = True  # more of a layer than its attention product
+    attention_alone: bool = False  # its probabilities, and nothing else
+    rows: bool = False  # attention by blocks of rows, so that nobody keeps it
+    layers_joined: bool = False  # the layers of one shape as one batch
+
+    @classmethod
+    def of(cls, methods: Collection[AbstractMethod]) -> Reads:
+        """Of methods whose maps are made layer by layer."""
+        needs, bias = {m.about.needs for m in methods}, any(m.reads_value_bias for m in methods)
+        return cls(
+            projections=False,
+            value_bias=bias,
+            blocks="block" in needs,
+            attention_alone=needs == {"attention"} and not bias,
+            rows=bool(methods) and all(m.defers for m in methods),
+            layers_joined=all(m.joins_layers for m in methods),
+        )
 
 
 class LayerMethod(AbstractMethod):
