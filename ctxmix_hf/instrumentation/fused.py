@@ -42,16 +42,25 @@ def sdpa_probabilities(
     **_: Any,
 ) -> Tensor:
     """softmax(q k^T * scale + mask)."""
+    return probabilities_of_scores(sdpa_scores(query, key, scale), attn_mask, is_causal)
+
+
+def sdpa_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+    """q k^T * scale, `[..., T, T]`."""
     key = repeat_heads(key, query)
     wide = widened(query.dtype)
-    scores = (query.to(wide) * scale_of(query, scale)) @ key.to(wide).mT
+    return (query.to(wide) * scale_of(query, scale)) @ key.to(wide).mT
+
+
+def probabilities_of_scores(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
+    """softmax(scores + mask), zero in a row without any source."""
     if is_causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~allowed, -torch.inf)
     if attn_mask is not None:
         scores = _masked(scores, attn_mask)
     made = scores.softmax(dim=-1)
-    if bool(made[..., 0].isnan().any()):  # rows without any source
+    if attn_mask is not None and bool(made[..., 0].isnan().any()):  # rows without any source
         made = made.nan_to_num(0.0)
     return made
 

@@ -18,7 +18,8 @@ from ctxmix_hf.algebra.rows import BlockAttention
 from ctxmix_hf.instrumentation.fused import (
     blocks_of_sdpa,
     named_arguments,
-    sdpa_probabilities,
+    probabilities_of_scores,
+    sdpa_scores,
     widened,
 )
 from ctxmix_hf.instrumentation.layout import first_tensor
@@ -54,7 +55,8 @@ class Waiting:
     """Layers of one shape whose attention has been heard, and not been made yet."""
 
     like: tuple[Any, ...]
-    calls: list[dict[str, Any]]
+    call: dict[str, Any]  # of the first of them
+    scores: list[Tensor]  # of each, while its queries and keys were near the processor
     bytes: int = 0
 
 
@@ -125,16 +127,21 @@ class AttentionListener:
             call.get("is_causal"),
             call.get("scale"),
         )
-        group = self.waiting
-        if group is None or group.like != like:
+        if self.waiting is not None and self.waiting.like != like:
             self._finish()
-            group = self.waiting = Waiting(like, [])
-        group.calls.append({k: call.get(k) for k in ("query", "key", "attn_mask")})
-        group.calls[-1].update(is_causal=bool(call.get("is_causal")), scale=call.get("scale"))
-        batch, heads, tokens, _ = query.shape
-        group.bytes += batch * heads * tokens * tokens * widened(query.dtype).itemsize
-        deferred = self.defer_from is not None and tokens >= self.defer_from
-        if deferred or group.bytes >= JOINED or not self.gather.reads.layers_joined:
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            deferred = None if self.defer_from is None else blocks_of_sdpa(call, self.defer_from)
+            if deferred is not None:
+                self._finish()
+                self._add(like[0], 1, deferred)
+                return
+            scores = sdpa_scores(query.detach(), key.detach(), call.get("scale"))
+        group = self.waiting
+        if group is None:
+            group = self.waiting = Waiting(like, call, [])
+        group.scores.append(scores)
+        group.bytes += scores.nbytes
+        if group.bytes >= JOINED or not self.gather.reads.layers_joined:
             self._finish()
 
     # ---- from attention to maps -------------------------------------------------------------------------------
@@ -144,36 +151,35 @@ class AttentionListener:
         if group is None:
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            self._add(group.like[0], group.calls)
+            made = probabilities_of_scores(
+                torch.stack(group.scores),
+                group.call.get("attn_mask"),
+                bool(group.call.get("is_causal")),
+            )
+            self._add(group.like[0], len(group.scores), made)
 
-    def _add(self, stack_name: str, calls: list[dict[str, Any]]) -> None:
-        first = calls[0]
-        batch, heads, tokens, _ = first["query"].shape
-        dtype = widened(first["query"].dtype)
+    def _add(self, stack_name: str, layers: int, made: Tensor | BlockAttention) -> None:
+        """`layers` layers with attention `[layers, B, H, T, T]`, or one whose attention is left for later."""
+        batch, heads, tokens = made.shape[-4:-1]
         nothing = torch.empty(batch, tokens, 0, device="meta")
         no_values = torch.empty(batch, 1, tokens, 0, device="meta")
-        outline = torch.empty(batch, heads, tokens, tokens, dtype=dtype, device="meta")
-        seen: Tensor | BlockAttention
-        deferred = None if self.defer_from is None else blocks_of_sdpa(first, self.defer_from)
-        if deferred is not None:
-            probabilities, seen = outline, deferred
-        else:
-            joined = {
-                k: torch.stack([call[k].detach() for call in calls]) for k in ("query", "key")
-            }
-            probabilities = sdpa_probabilities(**{**first, **joined}).flatten(0, 1)
-            seen = probabilities[:batch]
+        outline = torch.empty(batch, heads, tokens, tokens, dtype=made.dtype, device="meta")
+        deferred = made if isinstance(made, BlockAttention) else None
+        seen = made[0] if isinstance(made, Tensor) else made
         stack = self.stacks.get(stack_name)
         if stack is None or stack.mask.shape != (batch, tokens):
             if stack is not None:
                 raise NeedsEvidence
             stack = self.stacks[stack_name] = Stack.of(batch, self.given_mask, seen)
-        stack.look_at(probabilities if deferred is None else deferred)
-        mask = stack.mask
-        if stack.padded and deferred is None:
-            probabilities = probabilities.unflatten(0, (-1, batch)) * mask[:, None, :, None]
-            probabilities = probabilities.flatten(0, 1)
-        for _ in calls:
+        mask, probabilities = stack.mask, outline
+        if isinstance(made, Tensor):
+            probabilities = made.flatten(0, 1)
+            stack.look_at(probabilities)
+            if stack.padded:
+                probabilities = (made * mask[:, None, :, None]).flatten(0, 1)
+        else:
+            stack.look_at(made)
+        for _ in range(layers):
             index = len(self.layers)
             proof = self.known.proofs[index]
             self.layers.append(
@@ -193,17 +199,17 @@ class AttentionListener:
                 )
             )
         record = LayerRecord(
-            index=len(self.layers) - len(calls),
-            name=self.layers[-len(calls)].name,
+            index=len(self.layers) - layers,
+            name=self.layers[-layers].name,
             layer_input=nothing,
             attention=probabilities,
             values=no_values,
             output=nothing,
-            mask=mask.expand(len(calls), -1, -1).flatten(0, 1),
+            mask=mask.expand(layers, -1, -1).flatten(0, 1),
             path="sdpa",
             deferred=deferred,
         )
-        self.gather.add(record, len(calls))
+        self.gather.add(record, layers)
 
     # ---- the end of the call ----------------------------------------------------------------------------------
     def towers(self) -> dict[str, list[int]]:

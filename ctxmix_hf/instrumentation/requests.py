@@ -16,7 +16,7 @@ from ctxmix_hf.instrumentation.injection import ModelReplay
 from ctxmix_hf.instrumentation.listener import AttentionListener
 from ctxmix_hf.instrumentation.probe import without_caches
 from ctxmix_hf.instrumentation.recorder import NeedsEvidence, Recorder
-from ctxmix_hf.instrumentation.session import Instrumentation
+from ctxmix_hf.instrumentation.session import FusedLayers, Instrumentation
 from ctxmix_hf.methods.base import Reads
 from ctxmix_hf.outputs import extend
 from ctxmix_hf.records import LayerRecord, ModelRecord
@@ -123,7 +123,12 @@ class RecordedCall:
         )
 
     def _begin(
-        self, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any], slim: bool
+        self,
+        request: Request,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        slim: bool,
+        known: FusedLayers | None = None,
     ) -> tuple[Recorder | AttentionListener, Maps | None]:
         base, keep_graph = base_model(self.module), bool(request.options.get("create_graph"))
         batches, mask = batch_sizes(base, args, kwargs), padding_mask(args, kwargs)
@@ -132,10 +137,8 @@ class RecordedCall:
         whole = request.decomposition or keep_graph
         maps = self.maker.begin(request.methods, request.options, whole)
         defer_from = DEFER_FROM if maps.reads.rows else None
-        if maps.streams and maps.reads.attention_alone:
-            known = self.owner.fused
-            if known is not None and known.program.runs():
-                return AttentionListener(self.owner, known, batches, mask, maps, defer_from), maps
+        if known is not None and maps.streams and maps.reads.attention_alone:
+            return AttentionListener(self.owner, known, batches, mask, maps, defer_from), maps
         recorder = Recorder(self.owner, batches, mask, keep_graph)
         recorder.reads = maps.reads
         if maps.streams:
@@ -148,12 +151,15 @@ class RecordedCall:
         self, request: Request, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         module, base = self.module, base_model(self.module)
-        check_call(base, module, args, kwargs)
+        known = self.owner.fused
+        if known is not None and not known.program.runs():
+            known = None
+        check_call(base, module, args, kwargs, evaluates=known.program.root if known else None)
         self.owner.dtype = base.dtype
         keep_graph = bool(request.options.get("create_graph"))
         if request.methods:
             self.maker.check(base, main_input(base, args, kwargs), request.methods, request.options)
-        recorder, making = self._begin(request, args, kwargs, bool(self.owner.proofs))
+        recorder, making = self._begin(request, args, kwargs, bool(self.owner.proofs), known)
         run = lambda: run_awake(recorder, recorder.tap, lambda: call(module, *args, **kwargs))
         try:
             output = run()

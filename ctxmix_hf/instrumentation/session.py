@@ -55,25 +55,35 @@ class Proof:
 
 @dataclass(frozen=True)
 class Program:
-    """The modules a model is made of. Where one is added, exchanged or given another forward, it is another program."""
+    """The modules a model is made of. Where one is added, exchanged, given another forward or put into another mode,
+    it is another program.
+    """
 
-    modules: tuple[tuple[nn.Module, tuple[nn.Module | None, ...], Any], ...]
+    root: nn.Module
+    modules: tuple[tuple[nn.Module, tuple[nn.Module | None, ...], Any, bool], ...]
 
     @classmethod
     def of(cls, root: nn.Module) -> Program:
-        modules = root.modules()
         return cls(
-            tuple((m, tuple(m._modules.values()), m.__dict__.get("forward")) for m in modules)
+            root,
+            tuple(
+                (m, tuple(m._modules.values()), m.__dict__.get("forward"), m.training)
+                for m in root.modules()
+            ),
         )
 
     def runs(self) -> bool:
         """Is it what stands there now? Asked in every call, so nothing is made."""
-        return all(
-            len(module._modules) == len(children)
-            and all(map(operator.is_, module._modules.values(), children))
-            and module.__dict__.get("forward") is forward
-            for module, children, forward in self.modules
-        )
+        for module, children, forward, training in self.modules:
+            held = module._modules
+            if (
+                module.__dict__.get("forward") is not forward
+                or module.training is not training
+                or len(held) != len(children)
+                or (children and not all(map(operator.is_, held.values(), children)))
+            ):
+                return False
+        return True
 
 
 @dataclass(frozen=True)

@@ -104,11 +104,17 @@ def padding_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None
 
 
 def check_call(
-    base: PreTrainedModel, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    base: PreTrainedModel,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    evaluates: nn.Module | None = None,
 ) -> None:
-    """One clear sentence for each way a call can be wrong, before the forward pass."""
+    """One clear sentence for each way a call can be wrong, before the forward pass. `evaluates` is a part of the model
+    that is known not to be in train mode.
+    """
     x = main_input(base, args, kwargs)
-    if _trains(module):
+    if _trains(module, but=evaluates):
         training = next(name for name, part in module.named_modules() if _trains(part, alone=True))
         where = f"Its part {training} is" if training else "The model is"
         raise RecordError(
@@ -124,9 +130,11 @@ def check_call(
         _check_ids(base, x, padding_mask(args, kwargs))
 
 
-def _trains(module: nn.Module, alone: bool = False) -> bool:
-    """Is it in train mode, or (unless `alone`) a part of it? Every recorded call asks, so no names are made."""
-    parts, seen = [module], {id(module)}
+def _trains(module: nn.Module, alone: bool = False, but: nn.Module | None = None) -> bool:
+    """Is it in train mode, or (unless `alone`) a part of it outside `but`? Every recorded call asks, so no names are
+    made.
+    """
+    parts, seen = [] if module is but else [module], {id(module), id(but)}
     for part in parts:
         # linear maps of torch.ao are made in train mode, which means nothing to them
         if part.training and not type(part).__module__.startswith("torch.ao."):

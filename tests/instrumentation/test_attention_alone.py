@@ -112,7 +112,7 @@ def test_layers_as_one_batch_are_the_layers(make, joined: int, monkeypatch) -> N
     monkeypatch.setattr(
         listener.AttentionListener,
         "_add",
-        lambda self, name, calls: (heard.append(len(calls)), own(self, name, calls))[1],
+        lambda self, name, layers, made: (heard.append(layers), own(self, name, layers, made))[1],
     )
     for asked in ({}, {"targets": ["mean_pool", 1]}, {"top_k": 2}):
         names = ["attention_rollout"] if asked else specs
