@@ -15,7 +15,7 @@ from torch import Tensor
 
 CANCELS = 1e-2  # of the squared length the heads would have side by side; below it float32 forms lose digits
 AT_ONCE = (
-    5 * 2**17
+    5 * 2**19
 )  # bytes of head vectors: from their making to the Gram matrices they stay in the cache
 
 Vectors = Callable[
@@ -87,9 +87,8 @@ def _squared(weights: Tensor, grams: Tensor, vectors: Sequence[Vectors], chunk: 
     """
     heads = weights.shape[-2]
     forms = torch.bmm(grams, weights).unflatten(-2, (-1, heads + 1))
-    squared = forms[..., 0, :] * weights[..., None, 0, :]
-    for h in range(1, heads):  # a sum over heads would write their products first
-        squared.addcmul_(forms[..., h, :], weights[..., None, h, :])
+    each = forms[..., :heads, :]
+    squared = torch.mul(each, weights[:, None], out=None if forms.requires_grad else each).sum(-2)
     if squared.dtype == torch.float64:
         return squared
     cancelled = squared < CANCELS * forms[..., heads, :].square()

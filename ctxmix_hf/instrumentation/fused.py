@@ -53,13 +53,13 @@ def sdpa_scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
 
 
 def probabilities_of_scores(scores: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor:
-    """softmax(scores + mask), zero in a row without any source."""
+    """softmax(scores + mask), zero in a row without any source. Without a graph it takes the place of the scores."""
     if is_causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~allowed, -torch.inf)
     if attn_mask is not None:
         scores = _masked(scores, attn_mask)
-    made = scores.softmax(dim=-1)
+    made = torch.softmax(scores, dim=-1, out=None if scores.requires_grad else scores)
     if attn_mask is not None and bool(made[..., 0].isnan().any()):  # rows without any source
         made = made.nan_to_num(0.0)
     return made
