@@ -99,4 +99,6 @@ class DeepLift(AbstractAttribution):
 
     def owed(self, case: Case) -> Tensor | None:
         """Shrikumar et al.'s summation to delta, which products of activations (attention, norms) break."""
-        return change_from(case, self.baseline) if self.reduce == "sum" else None
+        if self.reduce != "sum":
+            return None
+        return change_from(case, baseline_hidden(case, self.baseline))

@@ -53,9 +53,9 @@ def masked_ids(case: Case) -> Tensor:
 
 
 @torch.no_grad()
-def change_from(case: Case, baseline: str | Tensor) -> Tensor:
-    """`[B]`: `f(e) - f(b)`."""
-    return case.score_from(case.hidden) - case.score_from(baseline_hidden(case, baseline))
+def change_from(case: Case, start: Tensor) -> Tensor:
+    """`[B]`: `f(e) - f(b)`, `start` the e^layer of b."""
+    return case.question.score(case.logits) - case.score_from(start)
 
 
 def nodes(rule: str, steps: int) -> tuple[Tensor, Tensor]:
@@ -120,9 +120,9 @@ class IntegratedGradients(AbstractAttribution):
             grads = case.gradient(along).unflatten(0, (len(chunk), -1))
             total += (grads * weights[chunk].to(change.dtype)[:, None, None, None]).sum(dim=0)
         parts = (change * total).sum(dim=-1) * case.record.mask
-        gap = parts.sum(dim=-1) - self.owed(case)
+        gap = parts.sum(dim=-1) - change_from(case, start)
         case.notes["completeness_error"] = gap.abs().max().item()
         return finish_signed(parts, self.signed, self.shares, case.record.mask)
 
     def owed(self, case: Case) -> Tensor:
-        return change_from(case, self.baseline)
+        return change_from(case, baseline_hidden(case, self.baseline))

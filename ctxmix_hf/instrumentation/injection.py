@@ -342,6 +342,11 @@ class ModelReplay:
     def hidden_of(self, input_ids: Tensor, layer: int) -> Tensor:
         """e^layer `[B, T, D]` of other token ids in the same call (same positions, segments and mask)."""
         with torch.no_grad():
+            if not self.owner.spans:
+                again = self.run(input_ids=input_ids)
+                hidden = again.layers[layer - 1] if layer else again.first
+                if hidden is not None:
+                    return hidden
             recorded = self.module(
                 *self.args, **{**self.kwargs, "input_ids": input_ids}, output_decomposition=True
             )
