@@ -8,10 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ctxmix_hf.attribution import Question, ask, real_positions
 from ctxmix_hf.calling import call, read_batch
-from ctxmix_hf.embedders import Embedder, instrumented, kind_of, prompts_of
+from ctxmix_hf.embedders import (
+    Embedder,
+    instrumented,
+    kind_of,
+    own_tokenizer,
+    prompts_of,
+)
 from ctxmix_hf.errors import InputError, InputTypeError, OptionError, UnknownNameError
 from ctxmix_hf.explaining import (
     _Classes,
@@ -32,7 +39,7 @@ from ctxmix_hf.pooling import MODES, pooled_vector, read_pooling
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.text.batch import TextBatch, vocabulary_id
 from ctxmix_hf.text.inputs import batch_sizes, check_call, padding_mask
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.unwrapping import base_model
 
@@ -46,7 +53,7 @@ READOUTS = (
 
 @keeps_modes
 def ledger(
-    model: Any,
+    model: Model,
     inputs: Any,
     class_index: Any = None,
     *,
@@ -122,7 +129,7 @@ def ledger(
             "checkpoint": checkpoint,
         }
         if kind_of(model) == "cross":
-            own = tokenizer or model.tokenizer
+            own = tokenizer or own_tokenizer(model)
             with instrumented(model, own) as encoder:
                 return ledger(
                     encoder,
@@ -200,7 +207,7 @@ def ledger(
 
 
 def _of_embedding(
-    model: Any,
+    model: Model,
     text: Any,
     term: Any,
     foil: Any,
@@ -270,14 +277,14 @@ def _of_embedding(
     )
 
 
-def _origin(base: Any) -> dict[str, Any]:
+def _origin(base: PreTrainedModel) -> dict[str, Any]:
     return {
         "model": base.config._name_or_path or type(base).__name__,
         "model_type": base.config.model_type,
     }
 
 
-def _stack(model: Any, batch: TextBatch) -> tuple[LayerStack, HiddenLayout]:
+def _stack(model: Model, batch: TextBatch) -> tuple[LayerStack, HiddenLayout]:
     """The layers, as the first recorded call of this model found them."""
     owner, base = require_instrumentation(model), base_model(model)
     if owner.stack is None:
@@ -288,7 +295,7 @@ def _stack(model: Any, batch: TextBatch) -> tuple[LayerStack, HiddenLayout]:
     return stack, HiddenLayout(batch_sizes(base, (), batch.tensors)[0], 0, stack.order)
 
 
-def _tokens(model: Any, batch: TextBatch, drawn: Drawn) -> list[Tokens]:
+def _tokens(model: Model, batch: TextBatch, drawn: Drawn) -> list[Tokens]:
     """Names of the tokens: the text's own, or what the record of such a call would say."""
     count, size = drawn.scores.shape
     if batch.tokens is not None and len(batch.tokens) == count and len(batch.tokens[0]) == size:
@@ -312,7 +319,7 @@ class _Names:
 class _Reading:
     """What is read out of the model's output: decided while it runs, because only then the head is known."""
 
-    base: Any
+    base: PreTrainedModel
     batch: TextBatch
     mask: Tensor | None
     tokenizer: Tokenizer

@@ -17,7 +17,7 @@ from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.modeling import CONFIG_KEY, instrument
 from ctxmix_hf.recipes import Specs, methods_from_json
 from ctxmix_hf.registry import VIEWS
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 DTYPE = (
     "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
@@ -105,7 +105,7 @@ def _refusal(path: Any, kwargs: dict[str, Any]) -> str | None:
     return refusal_of(SimpleNamespace(**written))
 
 
-def _drawn(model: Any, info: dict[str, Any]) -> dict[str, int]:
+def _drawn(model: Model, info: dict[str, Any]) -> dict[str, int]:
     """Weights that the checkpoint did not hold, with their version: whoever trains or loads them later changes it."""
     parameters, bare = (
         dict(model.named_parameters()),

@@ -10,12 +10,12 @@ import torch
 from ctxmix_hf.errors import CtxmixError, InputError, first_line
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.text.batch import TextBatch, read
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
 def read_batch(
-    model: Any, given: Any, tokenizer: Tokenizer | None = None, processor: Any = None
+    model: Model, given: Any, tokenizer: Tokenizer | None = None, processor: Any = None
 ) -> TextBatch:
     """What `explain` takes, as an instrumented model is called with it; the tokenizer is looked for
     beside the weights where it is not given.
@@ -24,7 +24,7 @@ def read_batch(
     return read(model, given, lambda: tokenizer or owner.load_tokenizer(), processor)
 
 
-def call(model: Any, batch: TextBatch, **asked: Any) -> Any:
+def call(model: Model, batch: TextBatch, **asked: Any) -> Any:
     """The model on a batch, without gradients; what the model itself finds wrong with it is one sentence."""
     try:
         with torch.no_grad():

@@ -25,6 +25,7 @@ from ctxmix_hf.instrumentation.session import instrumentation_of, require_instru
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.text.batch import reads
+from ctxmix_hf.text.kinds import Model
 from ctxmix_hf.verification import noise_for, verify
 
 SCHEMA = "ctxmix.certificate/1"
@@ -249,7 +250,7 @@ def _refuse_field(where: str, path: str, value: Any) -> NoReturn:
     )
 
 
-def _commit(name: str, model: Any) -> str | None:
+def _commit(name: str, model: Model) -> str | None:
     """The commit a model of the Hub was loaded from; none for a folder, or for a pointer to another repository."""
     own = getattr(model.config, "_name_or_path", None) == name
     return require_instrumentation(model).revision if own else None
@@ -264,7 +265,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def state_digest(model: Any) -> str:
+def state_digest(model: Model) -> str:
     """sha256 of every tensor with its name, in the order of the names: the same for any way of packing them."""
     made = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -289,7 +290,7 @@ def _digest(made: Mapping[str, Any]) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def _cases(model: Any, reader: Any, probes: list[Any], kind: str) -> dict[str, Any]:
+def _cases(model: Model, reader: Any, probes: list[Any], kind: str) -> dict[str, Any]:
     """What the contract promises of every model, on this one."""
     named = reader if kind == "text" else None
     probe = probes[0]

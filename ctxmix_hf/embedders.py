@@ -34,7 +34,7 @@ from ctxmix_hf.instrumentation.session import Instrumentation, LayerStack, instr
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.pooling import MODES, Pooling, pooled_vector, read_pooling, short_mode
 from ctxmix_hf.text.batch import encode, encode_one
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.targets import class_token
 from ctxmix_hf.text.tokens import Tokens, read_encoding, read_tokens
 from ctxmix_hf.unwrapping import base_model
@@ -51,7 +51,7 @@ class TextCutWarning(CtxmixWarning):
     """A text is longer than the model reads."""
 
 
-def kind_of(model: Any) -> str | None:
+def kind_of(model: Model) -> str | None:
     """`"dense"`, `"sparse"`, `"multi"` or `"cross"` for sentence-transformers' models; None for anything else."""
     for cls in type(model).__mro__:
         if cls.__module__.startswith("sentence_transformers.") and cls.__name__ in KINDS:
@@ -65,7 +65,7 @@ _stacks: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
-def instrumented(model: Any, tokenizer: Tokenizer | None = None) -> Iterator[PreTrainedModel]:
+def instrumented(model: Model, tokenizer: Tokenizer | None = None) -> Iterator[Model]:
     """The transformers model inside, instrumented for the block; it is left as it was found."""
     base = base_model(model)
     holder = model if instrumentation_of(model) is not None else base
@@ -87,7 +87,7 @@ def instrumented(model: Any, tokenizer: Tokenizer | None = None) -> Iterator[Pre
 class Fresh:
     """sentence-transformers' modules write into the features they are given: every run gets a copy."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
 
     def __call__(self, input: dict[str, Any], **options: Any) -> Any:
@@ -128,7 +128,7 @@ class Embedder:
     @classmethod
     def of(
         cls,
-        model: Any,
+        model: Model,
         pooling: str | None = None,
         tokenizer: Tokenizer | None = None,
         truncate_dim: int | None = None,
@@ -157,7 +157,7 @@ class Embedder:
         return cls(
             Fresh(model),
             _encoder_of(model),
-            tokenizer or model.tokenizer,
+            tokenizer or own_tokenizer(model),
             kind,
             score,
             "the model's own pooling",
@@ -168,7 +168,7 @@ class Embedder:
     @classmethod
     def _plain(
         cls,
-        model: Any,
+        model: Model,
         pooling: str | None,
         tokenizer: Tokenizer | None,
         truncate_dim: int | None,
@@ -315,11 +315,16 @@ def _with_words(tokens: Tokens, text: str) -> Tokens:
     return tokens
 
 
-def _placed(value: Any, base: Any) -> Any:
+def _placed(value: Any, base: PreTrainedModel) -> Any:
     return value.to(base.device) if isinstance(value, Tensor) else value
 
 
-def _encoder_of(model: Any) -> PreTrainedModel:
+def own_tokenizer(model: Model) -> Tokenizer:
+    """Of a sentence-transformers model."""
+    return model.tokenizer  # type: ignore[return-value]
+
+
+def _encoder_of(model: Model) -> PreTrainedModel:
     found = getattr(model, "transformers_model", None)
     if not isinstance(found, PreTrainedModel):
         raise UnsupportedModelError(
@@ -330,13 +335,13 @@ def _encoder_of(model: Any) -> PreTrainedModel:
     return found
 
 
-def has_towers(model: Any) -> bool:
+def has_towers(model: Model) -> bool:
     """Does it turn texts and images into vectors that can be compared (CLIP, SigLIP)?"""
     base = None if kind_of(model) is not None else base_model(model)
     return all(hasattr(base, name) for name in ("get_text_features", "get_image_features"))
 
 
-def own_pooling(model: Any) -> Pooling | None:
+def own_pooling(model: Model) -> Pooling | None:
     """The pooling of a sentence-transformers model, as its Pooling module is set."""
     for module in model.modules():
         mode = getattr(module, "pooling_mode", None)
@@ -345,7 +350,7 @@ def own_pooling(model: Any) -> Pooling | None:
     return None
 
 
-def pooling_of(base: Any, asked: str | None) -> tuple[str, Pooling | None]:
+def pooling_of(base: PreTrainedModel, asked: str | None) -> tuple[str, Pooling | None]:
     """The pooling to use for a plain encoder, and what the model's files say where they decide."""
     if asked is not None:
         if asked not in MODES:
@@ -367,7 +372,7 @@ def pooling_of(base: Any, asked: str | None) -> tuple[str, Pooling | None]:
 
 
 def prompts_of(
-    model: Any, names: Any, prompts: Any, roles: Sequence[str | None]
+    model: Model, names: Any, prompts: Any, roles: Sequence[str | None]
 ) -> list[str | None]:
     """The prompt before each text, by name or as it is; one for both, or a pair."""
     both = [tuple(x) if isinstance(x, list | tuple) else (x, x) for x in (names, prompts)]

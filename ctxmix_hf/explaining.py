@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.attribution import (
@@ -23,7 +24,7 @@ from ctxmix_hf.attribution import (
 )
 from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.counting import state_index
-from ctxmix_hf.embedders import instrumented, kind_of, own_pooling
+from ctxmix_hf.embedders import instrumented, kind_of, own_pooling, own_tokenizer
 from ctxmix_hf.errors import (
     InputError,
     OptionError,
@@ -40,7 +41,7 @@ from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.text.batch import TextBatch, pieces_of, vocabulary_id
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.segments import Segments, check_segments
 from ctxmix_hf.text.targets import Target
 from ctxmix_hf.text.tokens import MASKS, Tokens
@@ -51,7 +52,7 @@ CALL_OPTIONS = ("max_memory", "cache")
 
 @keeps_modes
 def explain(
-    model: Any,
+    model: Model,
     text: Any,
     method: Specs = DEFAULT_METHOD,
     *,
@@ -99,7 +100,7 @@ def explain(
     """
     rows = _Rows.of(target, targets, layers, segments, top_k)
     if kind_of(model) is not None:
-        own = tokenizer or model.tokenizer
+        own = tokenizer or own_tokenizer(model)
         with instrumented(model, own) as encoder:
             return _explained(
                 encoder, text, method, own, processor, options, own_pooling(model), rows
@@ -168,7 +169,7 @@ class _Rows:
 
 
 def _explained(
-    model: Any,
+    model: Model,
     text: Any,
     method: Any,
     tokenizer: Tokenizer | None,
@@ -205,7 +206,7 @@ def _explained(
     return maps if several else next(iter(maps.values()))
 
 
-def _check_options(model: Any, options: dict[str, Any]) -> None:
+def _check_options(model: Model, options: dict[str, Any]) -> None:
     """A misspelled option must not vanish in the model's keywords."""
     taken = [
         name
@@ -251,7 +252,7 @@ def pooled(made: Any, pooling: Pooling | None, hidden: Tensor | None = None) -> 
 # ------------------------------------------------------------------------------------------
 @keeps_modes
 def attribute(
-    model: Any,
+    model: Model,
     inputs: Any,
     method: str | AbstractAttribution = "integrated_gradients",
     class_index: Any = None,
@@ -351,7 +352,7 @@ def attribute(
     )
 
 
-def _one_record(base: Any, found: Any) -> ModelRecord:
+def _one_record(base: PreTrainedModel, found: Any) -> ModelRecord:
     """The record of the tokens that get scores: of several towers, the one that reads text."""
     if not isinstance(found, dict):
         return found  # type: ignore[no-any-return]
@@ -364,7 +365,7 @@ def _one_record(base: Any, found: Any) -> ModelRecord:
     return texts[0]  # type: ignore[no-any-return]
 
 
-def _logits(base: Any, out: Any, record: ModelRecord) -> Tensor:
+def _logits(base: PreTrainedModel, out: Any, record: ModelRecord) -> Tensor:
     logits = getattr(out, "logits", None)
     if not isinstance(logits, Tensor):
         raise UnsupportedMethodError(
@@ -385,7 +386,7 @@ def _logits(base: Any, out: Any, record: ModelRecord) -> Tensor:
 
 
 def _place(
-    base: Any,
+    base: PreTrainedModel,
     logits: Tensor,
     record: ModelRecord,
     batch: TextBatch,
@@ -511,7 +512,7 @@ def _target_name(question: Question, classes: _Classes, tokens: list[Tokens]) ->
     )
 
 
-def _warn_of_random(model: Any, *, head: bool) -> None:
+def _warn_of_random(model: Model, *, head: bool) -> None:
     """Weights that no checkpoint held and nobody has changed since they were drawn; `head=False`: below the head."""
     base, drawn = base_model(model), require_instrumentation(model).random
     parameters = dict(base.named_parameters()) if drawn else {}

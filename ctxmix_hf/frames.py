@@ -11,6 +11,7 @@ from ctxmix_hf.explaining import attribute, explain
 from ctxmix_hf.recipes import Spec
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.results.attributions import Attribution
+from ctxmix_hf.text.kinds import Model
 
 try:
     import pandas
@@ -31,7 +32,7 @@ class TextFrame:
 
     def explain(
         self,
-        model: Any,
+        model: Model,
         column: str = "text",
         method: Spec = DEFAULT_METHOD,
         *,
@@ -63,7 +64,7 @@ class TextFrame:
 
     def attribute(
         self,
-        model: Any,
+        model: Model,
         column: str = "text",
         method: str | AbstractAttribution = "integrated_gradients",
         *,

@@ -18,7 +18,7 @@ from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.recipes import Spec
 from ctxmix_hf.registry import DEFAULT_METHOD
 from ctxmix_hf.text.batch import reads
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 from ctxmix_hf.viz.signals import patch_grid
 
@@ -65,7 +65,7 @@ class ExplainFunc:
     method: Spec | AbstractAttribution = DEFAULT_METHOD
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, model: Any, inputs: Any, targets: Any, **_: Any) -> Any:
+    def __call__(self, model: ArrayModel, inputs: Any, targets: Any, **_: Any) -> Any:
         tensors = model.tensors(inputs)
         method = self.method
         if isinstance(method, AbstractAttribution) or (
@@ -88,7 +88,7 @@ class ExplainFunc:
 
 @keeps_modes
 def to_quantus(
-    model: Any,
+    model: Model,
     inputs: Any,
     method: Spec | AbstractAttribution = DEFAULT_METHOD,
     class_index: Any = None,

@@ -16,7 +16,7 @@ from ctxmix_hf.explaining import _Classes, _logits, _one_record, _place, _warn_o
 from ctxmix_hf.heads import Link, link_of
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import require_instrumentation
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.unwrapping import base_model
 
@@ -72,7 +72,7 @@ class LogitLens:
 
 @keeps_modes
 def logit_lens(
-    model: Any,
+    model: Model,
     text: Any,
     position: Any = None,
     *,

@@ -35,7 +35,7 @@ from ctxmix_hf.heads import LM_HEADS, head_of
 from ctxmix_hf.instrumentation.session import require_instrumentation
 from ctxmix_hf.pooling import MODES, model_files, read_pooling
 from ctxmix_hf.text.batch import load_processor, reads
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
@@ -277,7 +277,7 @@ def load_asked(args: Any) -> tuple[Any, Any]:
     )
 
 
-def named_reader(model: Any, reader: Any) -> dict[str, Any]:
+def named_reader(model: Model, reader: Any) -> dict[str, Any]:
     """What `load` gave beside the model, as `explain` and `attribute` take it."""
     return {"tokenizer" if reads(model) == "text" else "processor": reader}
 

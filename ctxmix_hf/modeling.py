@@ -38,14 +38,14 @@ from ctxmix_hf.recipes import (
 from ctxmix_hf.records import LayerRecord, ModelRecord
 from ctxmix_hf.registry import VIEWS
 from ctxmix_hf.sparse import LayerTops, sparse
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model, unwrapped
 
 CHECKED_FROM = 1024  # tokens: shorter maps fit anywhere
 WORK = 1e13  # multiply-adds behind rows that look cheap: five to ten minutes of one core
 WORK_PER_MINUTE = 1.5e12  # of one core
 ROWS = "attention_rollout, the norm family, globenc or alti"
-Model = TypeVar("Model", bound=nn.Module)
+Given = TypeVar("Given", bound=nn.Module)
 CONFIG_KEY = "context_mixing"  # default methods ride in the model's own config.json
 
 
@@ -54,7 +54,7 @@ class PushToHub:
     and removed with it; the Hub's code is imported when it is called.
     """
 
-    def __init__(self, model: Any, owner: Instrumentation, methods: Specs | None = None) -> None:
+    def __init__(self, model: Model, owner: Instrumentation, methods: Specs | None = None) -> None:
         self.model, self.owner, self.methods = model, owner, methods
 
     def __call__(self, repo_id: str, **options: Any) -> str:
@@ -136,7 +136,9 @@ class MapsOfCall:
         joins = all(recipe.aggregation != "flow" for recipe in recipes.values())
         return LayerRows(recipes, budget, wanted) if joins else from_record
 
-    def check(self, base: Any, x: Tensor, methods: Specs, options: dict[str, Any]) -> None:
+    def check(
+        self, base: PreTrainedModel, x: Tensor, methods: Specs, options: dict[str, Any]
+    ) -> None:
         """Whole maps of a long input are refused where they would not fit into memory, with what can be had."""
         if x.is_floating_point() or x.dim() != 2:
             return
@@ -199,12 +201,12 @@ def _check_work(config: Any, recipes: dict[str, Recipe], layers: int, tokens: in
 
 @keeps_modes
 def instrument(
-    model: Model,
+    model: Given,
     tokenizer: Tokenizer | None = None,
     methods: Specs | None = None,
     *,
     layers: Iterable[str | nn.Module] | None = None,
-) -> Model:
+) -> Given:
     """Teach a loaded transformers model `output_decomposition=` and `output_context_mixing=`, in place.
 
     Args:
@@ -259,7 +261,7 @@ def instrument(
     return model
 
 
-def uninstrument(model: Model) -> Model:
+def uninstrument(model: Given) -> Given:
     """Take everything `instrument` added away again.
 
     Args:

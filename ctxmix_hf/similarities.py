@@ -47,7 +47,7 @@ from ctxmix_hf.results.matches import (
     Similarity,
 )
 from ctxmix_hf.text.batch import encode, read_images
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.targets import class_token
 from ctxmix_hf.text.tokens import read_encoding
 from ctxmix_hf.unwrapping import base_model
@@ -57,7 +57,7 @@ from ctxmix_hf.unwrapping import base_model
 # ------------------------------------------------------------------------------------------------
 @keeps_modes
 def similarity(
-    model: Any,
+    model: Model,
     text_a: str,
     text_b: Any,
     method: Any = None,
@@ -143,7 +143,7 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def _text_and_image(
-    model: Any,
+    model: Model,
     text: Any,
     image: Any,
     tokenizer: Tokenizer | None,
@@ -355,7 +355,7 @@ def _matched(embedder: Embedder, a: Text, b: Text) -> Any:
 # ---- shares by a map
 # --------------------------------------------------------------------------------------------------
 def _by_map(
-    model: Any,
+    model: Model,
     text_a: str,
     text_b: str,
     method: Any,
@@ -393,7 +393,7 @@ def _by_map(
 
 
 @contextmanager
-def _last_hidden(model: Any) -> Iterator[list[Tensor]]:
+def _last_hidden(model: Model) -> Iterator[list[Tensor]]:
     """The final hidden states of the bare model inside, its last norm included, whatever head is on top of it.
 
     The first are those of the call; a recorded call may run the model again to prove something.
@@ -425,7 +425,7 @@ def _traced(made: ContextMixingMap, shares: Tensor, other: str, said: str) -> At
 # ---------------------------------------------------------------------------------------------------
 @keeps_modes
 def rank(
-    model: Any,
+    model: Model,
     query: str,
     documents: Sequence[str],
     *,
@@ -473,7 +473,8 @@ def rank(
             raise InputError(f"Document {place} is empty.")
     _check_count("top_k", top_k)
     if kind_of(model) == "cross":
-        scores = model.predict(
+        reads_both: Any = model  # sentence-transformers' own
+        scores = reads_both.predict(
             [(query, d) for d in documents],
             convert_to_tensor=True,
             activation_fn=torch.nn.Identity(),

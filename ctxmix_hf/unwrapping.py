@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def unwrapped(model: Any) -> Any:
+def unwrapped(model: nn.Module) -> Any:
     """What holds the instrumentation: a compiled module's original, the transformers model inside
     one of sentence-transformers.
     """
@@ -28,7 +28,7 @@ def unwrapped(model: Any) -> Any:
     return held if isinstance(held, PreTrainedModel) else model
 
 
-def base_model(model: Any) -> PreTrainedModel:
+def base_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside what the user gave: itself, a PEFT wrapper's base, a compiled module's original."""
     from transformers import PreTrainedModel
 

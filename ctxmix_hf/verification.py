@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from ctxmix_hf.calling import call, read_batch
 from ctxmix_hf.catalogue import list_methods
@@ -22,7 +23,7 @@ from ctxmix_hf.methods.rest import Rest
 from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.records import Check, LayerRecord, ModelRecord
 from ctxmix_hf.text.columns import aligned
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,11 @@ def _number(value: float | None) -> str:
 
 
 @keeps_modes
-def verify(model: Any, batch: Any, tokenizer: Tokenizer | None = None) -> Verification:
+def verify(model: Model, batch: Any, tokenizer: Tokenizer | None = None) -> Verification:
     """Record `batch` (whatever `explain` takes) and check every layer and method. The model is left as it was.
 
     Args:
-        model: Any transformers model; one without instrumentation is instrumented for this call only.
+        model: Model transformers model; one without instrumentation is instrumented for this call only.
         batch: What `explain` takes.
         tokenizer: Found beside the weights where it is not given.
 
@@ -238,7 +239,7 @@ def _status(needs: str, record: ModelRecord) -> tuple[str, str]:
     return "exact", ""
 
 
-def noise_for(model: Any, name: str) -> dict[str, Any]:
+def noise_for(model: PreTrainedModel, name: str) -> dict[str, Any]:
     """Noise of the shape a vision or speech model takes."""
     config, made = model.config, torch.Generator().manual_seed(0)
     key = getattr(model, "main_input_name", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 try:
     import numba
@@ -23,13 +24,14 @@ except ImportError:  # the extra [flow] brings it
         return (lambda function: function) if not (args and callable(args[0])) else args[0]
 
 
+Array = NDArray[Any]
 TINY = 1e-15  # an edge with less room than this is full
 ENOUGH = 1e-13  # a flow this close to its upper bound is maximal
 
 
 @njit(cache=True)
 def _levels(
-    capacity: Any, flow: Any, layer: int, start: int, sink: int, level: Any, queue: Any
+    capacity: Array, flow: Array, layer: int, start: int, sink: int, level: Array, queue: Array
 ) -> bool:
     """Steps to the sink over edges with room left, breadth first from the sink; False when the start cannot reach it.
 
@@ -63,7 +65,7 @@ def _levels(
 
 @njit(cache=True)
 def _next_step(
-    capacity: Any, flow: Any, level: Any, here: int, i: int, step: int, layer: int
+    capacity: Array, flow: Array, level: Array, here: int, i: int, step: int, layer: int
 ) -> int:
     """The first usable step of node (here, i) from `step` on: 0..n-1 go down, n..2n-1 take flow back; 2n for none."""
     n = capacity.shape[1]
@@ -87,7 +89,14 @@ def _next_step(
 
 @njit(cache=True)
 def _push(
-    capacity: Any, flow: Any, layer: int, start: int, sink: int, level: Any, step: Any, path: Any
+    capacity: Array,
+    flow: Array,
+    layer: int,
+    start: int,
+    sink: int,
+    level: Array,
+    step: Array,
+    path: Array,
 ) -> float:
     """A blocking flow in the level graph: depth first, each node remembers where it stopped looking."""
     n = capacity.shape[1]
@@ -134,7 +143,7 @@ def _push(
 
 
 @njit(cache=True)
-def deliverable(capacity: Any, sink: int) -> Any:
+def deliverable(capacity: Array, sink: int) -> Any:
     """`[L, n]`: what node (l, k) alone could deliver to the sink at most, from the bottom up."""
     layers, n = capacity.shape[0], capacity.shape[1]
     reach = np.zeros((layers, n))
@@ -148,7 +157,7 @@ def deliverable(capacity: Any, sink: int) -> Any:
 
 @njit(cache=True)
 def _first_guess(
-    capacity: Any, reach: Any, layer: int, start: int, sink: int, amount: float, flow: Any
+    capacity: Array, reach: Array, layer: int, start: int, sink: int, amount: float, flow: Array
 ) -> float:
     """A feasible flow near the maximum: shared out downwards by the room below, then trimmed
     upwards where it got stuck.
@@ -183,7 +192,7 @@ def _first_guess(
 
 
 @njit(cache=True)
-def one_flow(capacity: Any, reach: Any, layer: int, start: int, sink: int) -> float:
+def one_flow(capacity: Array, reach: Array, layer: int, start: int, sink: int) -> float:
     """Maximum flow from (layer, start) to (0, sink); `capacity[l-1, i, j]` is the edge (l, i) -> (l-1, j)."""
     n = capacity.shape[1]
     if layer == 1:
@@ -206,7 +215,7 @@ def one_flow(capacity: Any, reach: Any, layer: int, start: int, sink: int) -> fl
 
 
 @njit(cache=True, parallel=True)
-def deliverable_to_all(capacity: Any) -> Any:
+def deliverable_to_all(capacity: Array) -> Any:
     """`[n, L, n]`: `deliverable` for every input token."""
     n = capacity.shape[1]
     reach = np.zeros((n, capacity.shape[0], n))
@@ -216,7 +225,7 @@ def deliverable_to_all(capacity: Any) -> Any:
 
 
 @njit(cache=True, parallel=True)
-def flows_from(capacity: Any, reach: Any, layer: int, starts: Any) -> Any:
+def flows_from(capacity: Array, reach: Array, layer: int, starts: Array) -> Any:
     """`[starts, n]`: flows from some nodes of a layer to every input token; `reach` of `deliverable_to_all`.
 
     A flow that the sink limits is solved from the sink: the search is short from the end with the tighter bound.

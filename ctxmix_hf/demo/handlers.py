@@ -186,7 +186,8 @@ def _words(held: Held, encoding: Any, logits: Any, top: int) -> dict[str, Any]:
 
 def _classes(held: Held, logits: Any) -> dict[str, Any]:
     """What the head means by its logits: shares of 1, a probability per label, or plain numbers."""
-    names, link = held.model.config.id2label, link_of(held.model.config, (1, len(logits)))
+    names: dict[Any, str] = held.model.config.id2label or {}
+    link = link_of(held.model.config, (1, len(logits)))
     values = (
         logits.softmax(dim=-1)
         if link == "softmax"

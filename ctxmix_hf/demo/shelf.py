@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 import ctxmix_hf as cm
 from ctxmix_hf.bundled import BUNDLED, DIGITS
@@ -36,7 +36,7 @@ class Held:
     """A loaded model with what goes with it; one visitor at a time uses it."""
 
     name: str
-    model: Any
+    model: PreTrainedModel
     tokenizer: Any  # None where it reads pictures
     files: sizes.Weighed
     rate: float  # floating point operations per second of its forward pass
@@ -158,7 +158,7 @@ def _load_other(name: str, files: sizes.Weighed) -> Any:
     return getattr(cm, named).from_pretrained(files.where, **files.keywords)
 
 
-def _rate(model: Any, tokenizer: Any) -> float:
+def _rate(model: PreTrainedModel, tokenizer: Any) -> float:
     """Measured on a short text."""
     if tokenizer is None:
         return 5e9

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from ctxmix_hf.auto import (
     AutoContextMixingModel,
@@ -30,7 +30,7 @@ from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import instrument
 from ctxmix_hf.text.batch import encode_one, vocabulary_id
 from ctxmix_hf.text.inputs import longest_input
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.targets import first_shown
 from ctxmix_hf.text.tokens import NOTICEABLE, Tokens, unknown_id
 from ctxmix_hf.unwrapping import base_model
@@ -86,7 +86,7 @@ class Ready:
 class Bench:
     """What every evaluation works with."""
 
-    model: Any
+    model: Model
     tokenizer: Tokenizer
     head: Head
     name: str
@@ -262,7 +262,7 @@ class Bench:
 
 
 def open_bench(
-    model: Any,
+    model: Model | str | None,
     tokenizer: Tokenizer | None,
     head: Head,
     default: str,
@@ -270,6 +270,7 @@ def open_bench(
     trust_remote_code: bool = False,
 ) -> Bench:
     """Load or take over the model, and refuse early where its head is not the one needed."""
+    opened: Model
     if model is None or isinstance(model, str):
         name = model or default
         path = model_path(name)
@@ -279,10 +280,11 @@ def open_bench(
             if head != "any":
                 _check_architecture(named, head, name)
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(path, **trust)
-            model = LOADERS[head if head != "any" else _own_head(named)].from_pretrained(
+            opened = LOADERS[head if head != "any" else _own_head(named)].from_pretrained(
                 name, tokenizer=tokenizer, **trust
             )
     else:
+        opened = model
         name = str(base_model(model).config._name_or_path or type(base_model(model)).__name__)
         owner = instrumentation_of(model)
         tokenizer = tokenizer or (owner.load_tokenizer() if owner is not None else None)
@@ -292,16 +294,16 @@ def open_bench(
         raise InputError(
             "Evaluations need a fast tokenizer: only those know which characters a piece stands for."
         )
-    base = base_model(model)
+    base = base_model(opened)
     base.train(False)
     if head == "masked_lm" and tokenizer.mask_token is None:
         raise UnsupportedMethodError(f"{name} has no mask token, so no word can be masked.")
-    _check_head(model, tokenizer, head, name)
-    if instrumentation_of(model) is None:
-        model = instrument(model, tokenizer=tokenizer)
+    _check_head(opened, tokenizer, head, name)
+    if instrumentation_of(opened) is None:
+        opened = instrument(opened, tokenizer=tokenizer)
     held = _heldout(name)
     return Bench(
-        model,
+        opened,
         tokenizer,
         head,
         name,
@@ -343,7 +345,7 @@ def _check_architecture(named: list[str], head: Head, name: str) -> None:
 
 
 @torch.no_grad()
-def _check_head(model: Any, tokenizer: Tokenizer, head: Head, name: str) -> None:
+def _check_head(model: Model, tokenizer: Tokenizer, head: Head, name: str) -> None:
     if head == "any":
         return
     base = base_model(model)
@@ -370,7 +372,7 @@ def _check_head(model: Any, tokenizer: Tokenizer, head: Head, name: str) -> None
         )
 
 
-def fingerprint(base: Any) -> str:
+def fingerprint(base: PreTrainedModel) -> str:
     """A hash of the configuration and of a sample of every weight: results of another model are never taken up."""
     config = {
         k: v

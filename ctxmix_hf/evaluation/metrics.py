@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ctxmix_hf.algebra.ranks import spearman
 
@@ -37,19 +37,19 @@ def pearson(a: Any, b: Any) -> float:
 
 
 # ---- cue alignment (Mohebbi et al. 2023, section 5) ---------------------------------------------------------------
-def shares(scores: Any) -> Array:
+def shares(scores: ArrayLike) -> Array:
     """A row divided by the sum of its absolute values: sums to 1 where no score is negative."""
     row = np.asarray(scores, dtype=np.float64)
     total = np.abs(row).sum()
     return row / total if total > 0 else row
 
 
-def dot_product(scores: Any, gold: Any) -> float:
+def dot_product(scores: ArrayLike, gold: ArrayLike) -> float:
     """The share of the row that lies on the cue words."""
     return float(shares(scores) @ np.asarray(gold, dtype=np.float64))
 
 
-def average_precision(scores: Any, gold: Any) -> float:
+def average_precision(scores: ArrayLike, gold: ArrayLike) -> float:
     """Area under the precision-recall steps; tied scores are one step, as in scikit-learn. NaN without a positive."""
     row, truth = np.asarray(scores, dtype=np.float64), np.asarray(gold) > 0
     if not truth.any() or not np.isfinite(row).all():
@@ -64,7 +64,7 @@ def average_precision(scores: Any, gold: Any) -> float:
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
 
-def probes_needed(scores: Any, gold: Any) -> float:
+def probes_needed(scores: ArrayLike, gold: ArrayLike) -> float:
     """How many words have to be looked at, best first, until the first cue is met (expected number over ties)."""
     row, truth = np.asarray(scores, dtype=np.float64), np.asarray(gold) > 0
     if not truth.any() or not np.isfinite(row).all():
@@ -74,7 +74,7 @@ def probes_needed(scores: Any, gold: Any) -> float:
     return float((row > best).sum() + (tied + 1) / (cues + 1))
 
 
-def cue_first(scores: Any, gold: Any) -> float:
+def cue_first(scores: ArrayLike, gold: ArrayLike) -> float:
     """1 where the word with the highest score is a cue (of several that share it: the share that are cues)."""
     row, truth = np.asarray(scores, dtype=np.float64), np.asarray(gold) > 0
     if not truth.any() or not np.isfinite(row).all():
@@ -84,7 +84,7 @@ def cue_first(scores: Any, gold: Any) -> float:
 
 
 # ---- plausibility (DeYoung et al. 2020, section 4.2) --------------------------------------------------------------
-def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
+def top_k(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
     """True on the k best; earlier words win ties."""
     row = np.asarray(scores, dtype=np.float64)
     chosen = np.zeros(len(row), dtype=bool)
@@ -92,13 +92,13 @@ def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def token_f1(chosen: Any, gold: Any) -> float:
+def token_f1(chosen: ArrayLike, gold: ArrayLike) -> float:
     picked, truth = np.asarray(chosen) > 0, np.asarray(gold) > 0
     total = int(picked.sum() + truth.sum())
     return NAN if total == 0 else float(2 * (picked & truth).sum() / total)
 
 
-def overlap(chosen: Any, gold: Any) -> float:
+def overlap(chosen: ArrayLike, gold: ArrayLike) -> float:
     """Intersection over union of the two sets of words."""
     picked, truth = np.asarray(chosen) > 0, np.asarray(gold) > 0
     union = int((picked | truth).sum())

@@ -114,7 +114,9 @@ def _mean(values: list[float]) -> float:
 
 
 def _precision(scores: Scores, method: str) -> float:
-    return average_precision(by_word(scores, method), scores.ready.sample.gold)
+    gold = scores.ready.sample.gold
+    assert gold is not None, "asked of sentences with marked words"
+    return average_precision(by_word(scores, method), gold)
 
 
 def in_words(verdict: Verdict) -> str:

@@ -23,7 +23,7 @@ from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.instrumentation.session import instrumentation_of
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 # Each is what a suite runs, in this order; "all" is every one of them on the data and head of the model given.
@@ -89,7 +89,7 @@ SUITE_NAMES = (*SUITES, "all")
 @keeps_modes
 def evaluate(
     suite: str,
-    model: Any = None,
+    model: Model | str | Sequence[Model | str] | None = None,
     tokenizer: Tokenizer | None = None,
     data: Any = None,
     methods: Judged | Iterable[Judged] | None = None,
@@ -157,7 +157,8 @@ def evaluate(
     names = _names(suite)
     if limit is not None and limit < 1:
         raise OptionError(f"limit={limit} must be at least 1.")
-    models = list(model) if isinstance(model, tuple | list) else [model]
+    models: list[Model | str | None]
+    models = list(model) if isinstance(model, Sequence) and not isinstance(model, str) else [model]
     head = _head(suite, names, models[0], trust_remote_code)
     samples = read_data(data if data is not None else _default_data(suite, head), columns)
     samples = tagged(samples, pos_tags)
@@ -187,7 +188,7 @@ def _names(suite: str) -> list[str]:
     return [suite]
 
 
-def _head(suite: str, names: list[str], model: Any, trust_remote_code: bool) -> Head:
+def _head(suite: str, names: list[str], model: Model | str | None, trust_remote_code: bool) -> Head:
     """The head a suite needs; an evaluation that works with both takes the model's own."""
     fixed: dict[str, Head] = {"agreement": "masked_lm", "sentiment": "classifier"}
     if suite in fixed:
@@ -213,7 +214,7 @@ def _default_data(suite: str, head: Head) -> Any:
 
 
 def open_context(
-    model: Any,
+    model: Model | str | None,
     tokenizer: Tokenizer | None,
     head: Head,
     samples: Samples,

@@ -11,7 +11,7 @@ from ctxmix_hf.hub.keys import model_identity, tokenizer_hash
 from ctxmix_hf.hub.manifest import Manifest, MethodEntry, method_entries
 from ctxmix_hf.recipes import Specs, resolve
 from ctxmix_hf.results.attributions import unit_name
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 
@@ -67,7 +67,10 @@ def option_gaps(key: str, stored: dict[str, Any], asked: dict[str, Any]) -> list
 
 
 def differences(
-    manifest: Manifest, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+    manifest: Manifest,
+    model: Model,
+    tokenizer: Tokenizer | None = None,
+    methods: Specs | None = None,
 ) -> list[str]:
     """Sentences, one per difference; empty if the store is this model's."""
     found = model_gaps(manifest, model)
@@ -86,7 +89,7 @@ def differences(
     return found
 
 
-def model_gaps(manifest: Manifest, model: Any) -> list[str]:
+def model_gaps(manifest: Manifest, model: Model) -> list[str]:
     """Differences of the model alone."""
     stored = manifest.model
     config = base_model(model).config
@@ -109,7 +112,10 @@ def model_gaps(manifest: Manifest, model: Any) -> list[str]:
 
 
 def require_same(
-    manifest: Manifest, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+    manifest: Manifest,
+    model: Model,
+    tokenizer: Tokenizer | None = None,
+    methods: Specs | None = None,
 ) -> None:
     gaps = differences(manifest, model, tokenizer, methods)
     if gaps:

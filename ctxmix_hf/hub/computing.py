@@ -19,7 +19,7 @@ from ctxmix_hf.pooling import read_pooling
 from ctxmix_hf.recipes import Recipe, TargetRows, Wanted
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.sparse import SparseMap, Tops
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.tokens import Tokens
 from ctxmix_hf.unwrapping import base_model
 
@@ -45,7 +45,7 @@ def batches(count: int, given: Any, size: int) -> list[tuple[slice, Any]]:
 
 
 def compute(
-    model: Any,
+    model: Model,
     tokenizer: Tokenizer | None,
     methods: dict[str, Recipe],
     given: Any,
@@ -91,7 +91,7 @@ def compute(
 
 
 def _attributed(
-    model: Any,
+    model: Model,
     tokenizer: Tokenizer | None,
     wanted: Mapping[str, Any],
     inputs: Mapping[str, Any],

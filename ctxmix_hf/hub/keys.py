@@ -17,13 +17,13 @@ from huggingface_hub.errors import HFValidationError
 from torch import Tensor
 
 from ctxmix_hf.hub.folders import digest, file_digest
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 _HEADS = ("pooler", "classifier", "cls", "lm_head")  # above the encoder: they change no map
 
 
-def _tensors(model: Any) -> list[tuple[str, Tensor]]:
+def _tensors(model: Model) -> list[tuple[str, Tensor]]:
     """The encoder's parameters and buffers by name; the same for every head put on it."""
     named = sorted(base_model(model).base_model.state_dict().items())
     return [
@@ -31,7 +31,7 @@ def _tensors(model: Any) -> list[tuple[str, Tensor]]:
     ]
 
 
-def weights_hash(model: Any) -> str:
+def weights_hash(model: Model) -> str:
     """sha256 of the encoder as it is in memory: a fine-tuned or edited model is another one,
     whatever file it came from.
     """
@@ -52,7 +52,7 @@ def tensor_bytes(tensor: Tensor) -> Any:
     return flat.view(torch.uint8).numpy().data if flat.numel() else b""
 
 
-def quick_mark(model: Any) -> tuple[Any, ...]:
+def quick_mark(model: Model) -> tuple[Any, ...]:
     """Changes whenever training or an edit touched the weights: versions and a sample of each tensor, not all of it."""
     marks: list[Any] = []
     for name, tensor in _tensors(model):
@@ -109,7 +109,7 @@ def batch_keys(inputs: dict[str, Any], mask: Tensor) -> list[str | None]:
     return keys
 
 
-def model_identity(model: Any) -> dict[str, Any]:
+def model_identity(model: Model) -> dict[str, Any]:
     """What of a model changes the numbers."""
     base = base_model(model)
     dtype = str(getattr(base, "dtype", torch.float32)).removeprefix("torch.")
@@ -117,7 +117,7 @@ def model_identity(model: Any) -> dict[str, Any]:
 
 
 def model_origin(
-    model: Any, model_id: str | None = None, revision: str | None = None
+    model: Model, model_id: str | None = None, revision: str | None = None
 ) -> dict[str, Any]:
     """Where a model came from, for people: id, commit, hashes of its files, versions. Folders are
     named, their path is not told.

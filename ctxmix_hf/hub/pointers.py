@@ -25,7 +25,7 @@ from ctxmix_hf.hub.publishing import commit_files
 from ctxmix_hf.hub.weights import require_base_weights
 from ctxmix_hf.modeling import CONFIG_KEY, write_methods
 from ctxmix_hf.recipes import Specs, methods_from_json, methods_to_json, resolve
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 POINTER = "ctxmix_config.json"
@@ -33,7 +33,7 @@ _PASSED_ON = ("token", "cache_dir", "force_download", "local_files_only")
 
 
 def push(
-    model: Any,
+    model: Model,
     defaults: Any,
     loaded: str | None,
     repo_id: str,
@@ -80,7 +80,7 @@ def push(
 
 
 def _pointer(
-    model: Any, api: HfApi, methods: list[Any], include_weights: bool, wanted: str | None
+    model: Model, api: HfApi, methods: list[Any], include_weights: bool, wanted: str | None
 ) -> dict[str, Any]:
     """The content of the pointer file, checked against the model in memory."""
     base = base_model(model)
@@ -120,7 +120,7 @@ def _commit(api: HfApi, source: str, wanted: str | None) -> str:
 
 
 def _save(
-    model: Any,
+    model: Model,
     folder: Path,
     tokenizer: Tokenizer | None,
     methods: list[Any],

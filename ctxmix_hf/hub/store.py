@@ -56,7 +56,7 @@ from ctxmix_hf.records import ModelRecord
 from ctxmix_hf.results.attributions import Attribution, unit_name
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.sparse import SparseMap
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.segments import UNITS
 from ctxmix_hf.unwrapping import base_model
 
@@ -70,7 +70,7 @@ class MapStore:
         self, manifest: Manifest, index: Index, source: Source, root: Path | None = None
     ) -> None:
         self.manifest, self.index, self.source, self.root = manifest, index, source, root
-        self.model: Any = None
+        self.model: Model | None = None
         self.tokenizer: Tokenizer | None = None
         self._writer: Writer | None = None
         self._known: dict[Any, Any] = {}  # models that were compared with this store
@@ -90,7 +90,7 @@ class MapStore:
         cls,
         path: str | Path,
         *,
-        model: Any,
+        model: Model,
         tokenizer: Tokenizer | None = None,
         methods: Specs,
         dtype: str = "float32",
@@ -174,7 +174,11 @@ class MapStore:
 
     @classmethod
     def from_manifest(
-        cls, root: Path, manifest: Manifest, model: Any = None, tokenizer: Tokenizer | None = None
+        cls,
+        root: Path,
+        manifest: Manifest,
+        model: Model | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> MapStore:
         """An empty store that says of itself what `manifest` says.
 
@@ -202,7 +206,7 @@ class MapStore:
         *,
         append: bool = False,
         repair: bool = False,
-        model: Any = None,
+        model: Model | None = None,
         tokenizer: Tokenizer | None = None,
     ) -> MapStore:
         """An existing folder, also one whose writer was killed. `append=True` goes on writing where it ended.
@@ -539,7 +543,7 @@ class MapStore:
 
     # ---- trusting ---------------------------------------------------------------------------------------------
     def matches(
-        self, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+        self, model: Model, tokenizer: Tokenizer | None = None, methods: Specs | None = None
     ) -> bool:
         """Whether this store holds what this model would compute. `differences` says what is not the same.
 
@@ -551,7 +555,7 @@ class MapStore:
         return not self.differences(model, tokenizer, methods)
 
     def differences(
-        self, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+        self, model: Model, tokenizer: Tokenizer | None = None, methods: Specs | None = None
     ) -> list[str]:
         """What differs between this store and a model, a tokenizer and methods with their options.
 
@@ -563,7 +567,7 @@ class MapStore:
         return comparing.differences(self.manifest, model, tokenizer, methods)
 
     def check(
-        self, model: Any, tokenizer: Tokenizer | None = None, methods: Specs | None = None
+        self, model: Model, tokenizer: Tokenizer | None = None, methods: Specs | None = None
     ) -> None:
         """Raise a StoreError that names the difference, if there is one.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
@@ -15,6 +14,7 @@ from safetensors import safe_open
 
 from ctxmix_hf.errors import StoreError
 from ctxmix_hf.hub.answers import hub_errors
+from ctxmix_hf.text.kinds import Model
 
 
 def weight_files(api: HfApi, repo: str, sha: str) -> list[Path]:
@@ -40,7 +40,7 @@ def weight_files(api: HfApi, repo: str, sha: str) -> list[Path]:
         ]
 
 
-def cached_weights_differ(model: Any, repo: str, sha: str) -> bool:
+def cached_weights_differ(model: Model, repo: str, sha: str) -> bool:
     """Whether the local cache shows that a model is not that commit: trained since, or loaded from
     another one. No network.
     """
@@ -48,7 +48,7 @@ def cached_weights_differ(model: Any, repo: str, sha: str) -> bool:
     return isinstance(path, str) and first_difference(model, [Path(path)]) is not None
 
 
-def require_base_weights(model: Any, repo: str, sha: str, api: HfApi) -> None:
+def require_base_weights(model: Model, repo: str, sha: str, api: HfApi) -> None:
     """Raise if a tensor of the model is not what the commit holds under its name: a pointer would lose the training."""
     name = first_difference(model, weight_files(api, repo, sha))
     if name is not None:
@@ -59,7 +59,7 @@ def require_base_weights(model: Any, repo: str, sha: str, api: HfApi) -> None:
         )
 
 
-def first_difference(model: Any, files: list[Path]) -> str | None:
+def first_difference(model: Model, files: list[Path]) -> str | None:
     """The first tensor that a file holds otherwise than the model; names may or may not begin with the base model's."""
     own = model.state_dict()
     by_name = {name: name for name in own} | {

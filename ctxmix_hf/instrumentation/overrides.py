@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import PreTrainedModel
+
 
 @dataclass(frozen=True)
 class Span:
@@ -24,7 +26,7 @@ SPANS = {
 }
 
 
-def span_of(base: Any) -> Span | None:
+def span_of(base: PreTrainedModel) -> Span | None:
     return SPANS.get(base.config.model_type)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
+from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import RecordError
 from ctxmix_hf.instrumentation.awake import keeps_modes, run_awake
@@ -77,7 +78,9 @@ class MapMaker(Protocol):
         """`whole`: the record is kept anyway, so nothing is gained by streaming."""
         ...
 
-    def check(self, base: Any, x: Tensor, methods: Any, options: dict[str, Any]) -> None:
+    def check(
+        self, base: PreTrainedModel, x: Tensor, methods: Any, options: dict[str, Any]
+    ) -> None:
         """Raise before anything runs where the result could not be held."""
         ...
 

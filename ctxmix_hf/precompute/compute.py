@@ -16,7 +16,7 @@ from ctxmix_hf.hub.computing import Kept, compute
 from ctxmix_hf.precompute.plan import Batch
 from ctxmix_hf.recipes import Recipe, TargetRows, Wanted
 from ctxmix_hf.sparse import SparseMap, Tops
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 Maps = dict[str, Any]
 Computed = tuple[
@@ -32,7 +32,7 @@ def no_memory(error: BaseException) -> bool:
 
 
 def compute_batch(
-    model: Any,
+    model: Model,
     tokenizer: Tokenizer,
     recipes: dict[str, Recipe],
     batch: Batch,

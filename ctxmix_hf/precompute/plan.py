@@ -18,7 +18,7 @@ from ctxmix_hf.precompute.job import TASK_BATCHES, WINDOW, Job
 from ctxmix_hf.precompute.rows import DataRow
 from ctxmix_hf.text.batch import encode, encode_one
 from ctxmix_hf.text.inputs import UNLIMITED, longest_input
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 Example = tuple[str, Any, Any]  # id, text or pair, label
 Batch = list[Example]
@@ -126,7 +126,7 @@ class Planner:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
-def longest_of(model: Any, tokenizer: Tokenizer, asked: int | None) -> int:
+def longest_of(model: Model, tokenizer: Tokenizer, asked: int | None) -> int:
     """Tokens that fit: what was asked for, and not more than the model has positions."""
     known = [n for n in (longest_input(model, tokenizer), asked) if n is not None]
     return min(known, default=UNLIMITED)

@@ -21,7 +21,7 @@ from ctxmix_hf.precompute.plan import Batch, Fingerprint, Planner, longest_of
 from ctxmix_hf.precompute.rows import read_rows
 from ctxmix_hf.precompute.work import TaskWorker, is_finished, is_sound, load_model, take_in
 from ctxmix_hf.recipes import Wanted, resolve
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 Say = Callable[[str], None]
 
@@ -87,7 +87,7 @@ def precompute(job: Job, say: Say = lambda text: None) -> Summary:
 
 # ---- before
 # -----------------------------------------------------------------------------------------------------------
-def _store(job: Job, folder: Folder, model: Any, tokenizer: Tokenizer, say: Say) -> MapStore:
+def _store(job: Job, folder: Folder, model: Model, tokenizer: Tokenizer, say: Say) -> MapStore:
     """A new store, or the one of the run that was stopped, without what is damaged in it: that is computed again."""
     if not (folder.root / MANIFEST).exists():
         store = _create(job, folder, model, tokenizer)
@@ -109,7 +109,7 @@ def _store(job: Job, folder: Folder, model: Any, tokenizer: Tokenizer, say: Say)
     return store
 
 
-def _create(job: Job, folder: Folder, model: Any, tokenizer: Tokenizer) -> MapStore:
+def _create(job: Job, folder: Folder, model: Model, tokenizer: Tokenizer) -> MapStore:
     """Only after the methods worked on a row: what a model cannot do is said before a folder is made."""
     store_methods = list(job.methods)
     with folder.errors():
@@ -133,6 +133,7 @@ def _create(job: Job, folder: Folder, model: Any, tokenizer: Tokenizer) -> MapSt
 
 
 def _same_methods(job: Job, store: MapStore) -> None:
+    assert store.model is not None, "it was opened or made with one"
     store.check(store.model, store.tokenizer, list(job.methods))
     asked = list(resolve(list(job.methods)))
     if asked != store.methods:
@@ -142,7 +143,7 @@ def _same_methods(job: Job, store: MapStore) -> None:
 
 
 def _planned(
-    job: Job, folder: Folder, store: MapStore, model: Any, tokenizer: Tokenizer, say: Say
+    job: Job, folder: Folder, store: MapStore, model: Model, tokenizer: Tokenizer, say: Say
 ) -> Plan:
     """The plan of the first run, if the data is still the same; else a new one."""
     plan, seen = folder.load_plan(), Fingerprint()

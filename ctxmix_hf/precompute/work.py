@@ -26,7 +26,7 @@ from ctxmix_hf.precompute.compute import compute_batch
 from ctxmix_hf.precompute.folder import Folder
 from ctxmix_hf.precompute.job import Job
 from ctxmix_hf.precompute.plan import Batch
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 LOCK_WAIT = 20.0  # seconds a worker that was just killed may take to let go of its part
 Report = Callable[[int, int], None]  # sentences, tokens
@@ -51,7 +51,7 @@ class TaskWorker:
     """A model that works off tasks."""
 
     job: Job
-    model: Any
+    model: Model
     tokenizer: Tokenizer
     manifest: Manifest
 

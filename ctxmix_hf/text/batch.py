@@ -15,11 +15,12 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import InputError, InputTypeError
 from ctxmix_hf.heads import head_of
 from ctxmix_hf.text.inputs import with_decoder
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.text.tokens import WORD_MARKS, Tokens, read_encoding
 from ctxmix_hf.unwrapping import base_model
 
@@ -40,14 +41,14 @@ class TextBatch:
     texts: tuple[Any, ...] | None = None  # the texts or pairs, where texts were given
 
 
-def reads(model: Any) -> str:
+def reads(model: Model) -> str:
     """`"text"`, `"images"`, `"sound"`, or the name of another main input."""
     name = str(getattr(base_model(model), "main_input_name", "input_ids"))
     return READS.get(name, name)
 
 
 def read(
-    model: Any, given: Any, find_tokenizer: Callable[[], Any], processor: Any = None
+    model: Model, given: Any, find_tokenizer: Callable[[], Any], processor: Any = None
 ) -> TextBatch:
     """One text, pair, image or waveform, a list of them, prepared tensors, or a dict of tensors.
 
@@ -83,7 +84,7 @@ def read(
     return replace(batch, tensors=tensors)
 
 
-def _placed(value: Any, base: Any) -> Any:
+def _placed(value: Any, base: PreTrainedModel) -> Any:
     if not isinstance(value, Tensor):
         return value
     return value.to(base.device, base.dtype) if value.is_floating_point() else value.to(base.device)
@@ -135,7 +136,7 @@ def encode_one(tokenizer: Tokenizer, text: str, pair: str | None = None, **optio
     return tokenizer(text, **options) if pair is None else tokenizer(text, pair, **options)
 
 
-def _texts(base: Any, given: Any, tokenizer: Tokenizer) -> TextBatch:
+def _texts(base: PreTrainedModel, given: Any, tokenizer: Tokenizer) -> TextBatch:
     if tokenizer is None:
         raise InputError(
             "No tokenizer is known for this model: pass tokenizer=... or load the model from a folder that holds one."
@@ -158,7 +159,7 @@ def _texts(base: Any, given: Any, tokenizer: Tokenizer) -> TextBatch:
     return TextBatch(tensors, read_encoding(encoding, tokenizer, texts), tuple(texts))
 
 
-def _ids(base: Any, given: Any) -> Tensor:
+def _ids(base: PreTrainedModel, given: Any) -> Tensor:
     """Token ids `[B, T]` from a tensor, an array or lists of numbers."""
     try:
         found = torch.as_tensor(given) if not isinstance(given, Sequence) or given else None
@@ -225,7 +226,7 @@ def _tensor(key: str, value: Any) -> Any:
 
 # ---- images and sound
 # -------------------------------------------------------------------------------------------------
-def load_processor(base: Any, kind: str) -> Any:
+def load_processor(base: PreTrainedModel, kind: str) -> Any:
     """The image processor or feature extractor beside the weights; None where there is none on this machine."""
     reader: Any = (
         transformers.AutoImageProcessor if kind == "images" else transformers.AutoFeatureExtractor
@@ -236,7 +237,7 @@ def load_processor(base: Any, kind: str) -> Any:
         return None
 
 
-def _need_processor(base: Any, processor: Any, kind: str) -> Any:
+def _need_processor(base: PreTrainedModel, processor: Any, kind: str) -> Any:
     processor = processor or load_processor(base, kind)
     if processor is None:
         what = "image processor" if kind == "images" else "feature extractor"
@@ -246,7 +247,7 @@ def _need_processor(base: Any, processor: Any, kind: str) -> Any:
     return processor
 
 
-def read_images(base: Any, given: Any, processor: Any) -> dict[str, Any]:
+def read_images(base: PreTrainedModel, given: Any, processor: Any) -> dict[str, Any]:
     """`pixel_values` of an image, its path, an array, a list of these, or of tensors that are prepared already."""
     if isinstance(given, Tensor) and given.is_floating_point() and given.dim() in (3, 4):
         return {"pixel_values": given if given.dim() == 4 else given[None]}
@@ -257,7 +258,7 @@ def read_images(base: Any, given: Any, processor: Any) -> dict[str, Any]:
     return dict(processor(images=[_image(base, item) for item in listed], return_tensors="pt"))
 
 
-def _image(base: Any, item: Any) -> Any:
+def _image(base: PreTrainedModel, item: Any) -> Any:
     colours = "L" if getattr(base.config, "num_channels", 3) == 1 else "RGB"
     if isinstance(item, str | Path):
         from PIL import Image, UnidentifiedImageError
@@ -278,7 +279,7 @@ def _image(base: Any, item: Any) -> Any:
     )
 
 
-def _sounds(base: Any, given: Any, processor: Any) -> dict[str, Any]:
+def _sounds(base: PreTrainedModel, given: Any, processor: Any) -> dict[str, Any]:
     name = base.main_input_name
     if (
         isinstance(given, Tensor)
@@ -306,7 +307,7 @@ def _sounds(base: Any, given: Any, processor: Any) -> dict[str, Any]:
     )
 
 
-def _waveform(base: Any, item: Any) -> tuple[Any, int | None]:
+def _waveform(base: PreTrainedModel, item: Any) -> tuple[Any, int | None]:
     """(samples, samples per second if known) of an array, a `{"array": ..., "sampling_rate": ...}`, or a WAV file."""
     rate = None
     if isinstance(item, Mapping):

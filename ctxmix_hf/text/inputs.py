@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ctxmix_hf.errors import InputError, InputTypeError, RecordError
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 MAIN_INPUTS = (
@@ -216,7 +216,7 @@ def with_decoder(base: PreTrainedModel, tensors: dict[str, Any]) -> dict[str, An
 UNLIMITED = 10**6  # what tokenizers that know no limit say is far above
 
 
-def longest_input(model: Any, tokenizer: Tokenizer | None = None) -> int | None:
+def longest_input(model: Model, tokenizer: Tokenizer | None = None) -> int | None:
     """The most tokens a model takes: its position table, without the places that padding takes
     (RoBERTa), or where it has none what its config says; and what its tokenizer says. None: no limit is known.
     """

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedTokenizerBase
 
     Tokenizer: TypeAlias = PreTrainedTokenizerBase
+    Model: TypeAlias = nn.Module  # transformers' own, compiled, adapted, or sentence-transformers'
 else:
-    Tokenizer = Any
+    Tokenizer = Model = Any

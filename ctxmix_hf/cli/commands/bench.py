@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from ctxmix_hf import loading
 from ctxmix_hf.bundled import AGREEMENT
@@ -17,10 +19,10 @@ from ctxmix_hf.modeling import instrument, uninstrument
 from ctxmix_hf.recipes import map_names, resolve
 from ctxmix_hf.text.batch import encode_one
 from ctxmix_hf.text.inputs import longest_input
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     model, tokenizer = loading.load_asked(args)
     resolve(args.methods or [])  # a wrong name is said before anything is measured
     inputs = _inputs(model, tokenizer, args)
@@ -58,7 +60,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _row(
-    model: Any, inputs: dict[str, Any], name: str, plain: float, repeat: int
+    model: Model, inputs: dict[str, Any], name: str, plain: float, repeat: int
 ) -> dict[str, Any]:
     """One method; what this model cannot do is said, not fatal. Aggregation counts: it is part of the map."""
     try:
@@ -75,7 +77,7 @@ def _row(
     return {"method": name, "ms": 1000 * seconds, "ratio": seconds / plain}
 
 
-def _inputs(model: Any, tokenizer: Tokenizer, args: Any) -> dict[str, Any]:
+def _inputs(model: PreTrainedModel, tokenizer: Tokenizer, args: Namespace) -> dict[str, Any]:
     """Sentences of exactly so many tokens: an example, repeated."""
     longest = longest_input(model, tokenizer)
     if longest is not None and args.tokens > longest:

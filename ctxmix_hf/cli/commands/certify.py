@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf import loading
 from ctxmix_hf.bundled import AGREEMENT
@@ -12,7 +12,7 @@ from ctxmix_hf.cli.console import Console, write_out
 from ctxmix_hf.errors import OptionError
 
 
-def run(args: Any, console: Console) -> int:
+def run(args: Namespace, console: Console) -> int:
     loading.quiet(args.debug)
     if args.check is not None:
         return _check(args, console)
@@ -35,7 +35,7 @@ def run(args: Any, console: Console) -> int:
     return 0 if made["exact"] and passed else 1
 
 
-def _check(args: Any, console: Console) -> int:
+def _check(args: Namespace, console: Console) -> int:
     if args.out or args.text or args.revision or args.dtype:
         raise OptionError(
             "--check takes text, revision and precision from the certificate: leave them and --out out."

@@ -14,14 +14,14 @@ from ctxmix_hf.errors import OptionError
 from ctxmix_hf.explaining import explain
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.viz.payload import row_place
 
 METHODS = ["attention_rollout", "globenc", "alti", "value_zeroing"]
 TOP = 5
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     form = view_format(args, console)
     if len(args.text) > 2:
         raise OptionError("Compare one sentence or two.")
@@ -58,7 +58,9 @@ def run(args: Any, console: Console) -> None:
         emit([_methods(model, tokenizer, texts[0], args, form)], form, args.out, console)
 
 
-def _difference(first: ContextMixingMap, second: ContextMixingMap, args: Any, form: str) -> Any:
+def _difference(
+    first: ContextMixingMap, second: ContextMixingMap, args: Namespace, form: str
+) -> Any:
     asked = Namespace(**{**vars(args), "target": None})
     made = point(second, asked)[0].difference(point(first, asked)[0])
     if form == "text":
@@ -77,7 +79,7 @@ def _difference(first: ContextMixingMap, second: ContextMixingMap, args: Any, fo
     return held.getvalue()
 
 
-def _methods(model: Any, tokenizer: Tokenizer, text: str, args: Any, form: str) -> Any:
+def _methods(model: Model, tokenizer: Tokenizer, text: str, args: Namespace, form: str) -> Any:
     """Each method's strongest tokens, and the rank correlation of every two."""
     specs = [spec(name, args.aggregate, {}) for name in args.methods or METHODS]
     asked = Namespace(**vars(args))

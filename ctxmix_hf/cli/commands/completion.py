@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any
 
 from ctxmix_hf.bundled import BUNDLED
 from ctxmix_hf.catalogue import list_methods
@@ -30,7 +30,7 @@ class CommandEntry:
     words: tuple[str, ...]  # of the first positional argument
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     console.say({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](_entries()))
 
 

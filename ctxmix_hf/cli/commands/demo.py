@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
@@ -15,7 +15,7 @@ from ctxmix_hf.demo import launch
 INTERRUPTED = 130
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     loading.quiet(args.debug)
     opened = {
         "CTXMIX_DEMO_ANY_MODEL": args.let_visitors_load_any_hub_id,

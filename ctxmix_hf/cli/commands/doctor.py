@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from ctxmix_hf.text.batch import reads
 from ctxmix_hf.verification import noise_for, verify
 
 
-def run(args: Any, console: Console) -> int:
+def run(args: Namespace, console: Console) -> int:
     model, reader = loading.load_asked(args)
     kind = reads(model)
     if kind == "text":

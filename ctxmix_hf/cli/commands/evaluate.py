@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
@@ -12,7 +12,7 @@ from ctxmix_hf.evaluation.sharing import push_results
 from ctxmix_hf.hub.answers import ready_to_push, require_token
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     loading.quiet(args.debug)
     if args.model_repo and not args.to_hub:
         raise OptionError(

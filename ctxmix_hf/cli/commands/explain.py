@@ -8,6 +8,7 @@ import os
 import select
 import stat
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,13 @@ from ctxmix_hf.recipes import RECIPES, method
 from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.maps import ContextMixingMap
 from ctxmix_hf.text.batch import encode_one, reads
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 
 LONG = 512  # tokens from which --target gives the row alone, without a map
 STDIN_WAIT = 0.3  # seconds for something to arrive in a pipe nobody asked for
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     texts = read_texts(args, whole=args.segments is not None)
     form = view_format(args, console)
     model, tokenizer = loading.load_asked(args)
@@ -49,7 +50,7 @@ def run(args: Any, console: Console) -> None:
 
 
 # ---- what to explain ----------------------------------------------------------------------------------------------
-def read_texts(args: Any, whole: bool = False) -> list[str]:
+def read_texts(args: Namespace, whole: bool = False) -> list[str]:
     """From the arguments, a file or stdin (a text per line, or `whole`); empty: nothing was given."""
     given = list(args.text)
     if args.file is not None:
@@ -93,7 +94,7 @@ def _lines(text: str, where: str, whole: bool = False) -> list[str]:
 
 # ---- the map and the row --------------------------------------------------------------------------------------------
 def one(
-    model: Any, tokenizer: Tokenizer, text: str, args: Any
+    model: Model, tokenizer: Tokenizer, text: str, args: Namespace
 ) -> tuple[ContextMixingMap | None, Attribution]:
     """(map of the layer asked for, row of the target); attribution methods have a row only."""
     given = read_options(args.option)
@@ -123,7 +124,7 @@ def _position(target: str) -> int | str:
     return int(target) if target.lstrip("-").isdigit() else target
 
 
-def _check_row_options(args: Any) -> None:
+def _check_row_options(args: Namespace) -> None:
     """What chooses a part of a map chooses nothing of an attribution."""
     if args.aggregate:
         raise OptionError(f"{args.method} scores the input tokens: there is nothing to aggregate.")
@@ -152,7 +153,7 @@ def spec(name: str, aggregate: str | None, given: dict[str, Any]) -> Any:
     return method(f"{name}+{aggregate}", **given)
 
 
-def point(made: ContextMixingMap, args: Any) -> tuple[ContextMixingMap, Attribution]:
+def point(made: ContextMixingMap, args: Namespace) -> tuple[ContextMixingMap, Attribution]:
     """The layer and the row that were asked for."""
     if args.aggregate == "none":
         if made.layers is None:
@@ -180,7 +181,7 @@ def read_options(given: list[str]) -> dict[str, Any]:
 
 # ---- views
 # ------------------------------------------------------------------------------------------------------------
-def view_format(args: Any, console: Console) -> str:
+def view_format(args: Namespace, console: Console) -> str:
     suffix = Path(args.out).suffix.lstrip(".").lower() if args.out else ""
     suffix = {"txt": "text", "htm": "html", "jsonl": "json"}.get(suffix, suffix)
     if console.as_json and args.format not in (None, "json"):
@@ -193,7 +194,9 @@ def view_format(args: Any, console: Console) -> str:
     return form
 
 
-def view(made: ContextMixingMap | None, row: Attribution, args: Any, text: str, form: str) -> Any:
+def view(
+    made: ContextMixingMap | None, row: Attribution, args: Namespace, text: str, form: str
+) -> Any:
     if form == "text":
         row = row.words()
         return str(row) if made is None else f"{row}\n\n{made}"

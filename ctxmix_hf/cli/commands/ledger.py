@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from ctxmix_hf import loading
 from ctxmix_hf.accounting import ledger
@@ -16,7 +16,7 @@ from ctxmix_hf.text.batch import reads
 SUFFIXES = (".txt", ".json", ".npz", ".safetensors", ".csv", ".html", ".png", ".pdf", ".svg")
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     texts, suffix = read_texts(args), _suffix(args, console)
     model, reader = loading.load_asked(args)
     if not texts and reads(model) != "text":
@@ -48,7 +48,7 @@ def run(args: Any, console: Console) -> None:
         emit([str(one) for one in made], "text", args.out, console)
 
 
-def _suffix(args: Any, console: Console) -> str:
+def _suffix(args: Namespace, console: Console) -> str:
     """Of the file that is written; nothing where the account is printed."""
     suffix = Path(args.out).suffix.replace(".jsonl", ".json") if args.out else ""
     if args.out and suffix not in SUFFIXES:

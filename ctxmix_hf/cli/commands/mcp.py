@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf.cli.console import Console
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     from ctxmix_hf.assistant.server import require_mcp, serve
 
     require_mcp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +11,7 @@ from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import UnknownNameError
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     infos = list_methods(args.kind)
     if args.name is not None:
         found = [info for info in infos if info.name == args.name]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import asdict
-from typing import Any
 
 from ctxmix_hf.architectures import supported_architectures
 from ctxmix_hf.bundled import BUNDLED
@@ -11,7 +11,7 @@ from ctxmix_hf.cli.console import Console, table
 from ctxmix_hf.errors import UnknownNameError
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     families = supported_architectures(args.level)
     rows = [
         row

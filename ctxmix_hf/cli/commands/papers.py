@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf import loading
 from ctxmix_hf.cli.console import Console
@@ -11,7 +11,7 @@ from ctxmix_hf.evaluation.fitting import PAPER
 from ctxmix_hf.evaluation.papers import reproduce
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     loading.quiet(args.debug)
     data = {}
     for given in args.data or ():

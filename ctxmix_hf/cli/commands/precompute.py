@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
@@ -15,7 +15,7 @@ from ctxmix_hf.cli.console import Console
 from ctxmix_hf.precompute import Job, precompute
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     given = vars(args)
     values = {field.name: given[field.name] for field in fields(Job)}
     made = precompute(Job(**{**values, "methods": tuple(args.methods)}), console.progress)

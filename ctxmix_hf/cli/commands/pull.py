@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.errors import UnknownNameError
 from ctxmix_hf.hub.store import MapStore
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     store = MapStore.from_hub(args.repo, args.revision)
     for name in args.methods or ():
         if name not in store.methods:

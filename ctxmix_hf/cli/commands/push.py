@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf.cli.console import Console
 from ctxmix_hf.hub.store import MapStore
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     store = MapStore.open(args.folder)
     sha = store.push_to_hub(
         args.repo,

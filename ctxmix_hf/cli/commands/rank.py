@@ -17,7 +17,7 @@ SUFFIXES = (".txt", ".json", ".html")
 WORDS = 5
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     suffix = suffix_of(args, console, SUFFIXES)
     piped = args.documents == "-"
     asked = Namespace(text=["-"] if piped else [], file=None if piped else args.documents)

@@ -4,6 +4,7 @@ a file by its suffix.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ctxmix_hf.viz.pairing import similarity_text
 SUFFIXES = (".txt", ".json", ".npz", ".safetensors", ".csv", ".html", ".png", ".pdf", ".svg")
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     suffix = suffix_of(args, console, SUFFIXES)
     model, options = load_embedder(args)
     made = similarity(model, args.a, args.b, **options)
@@ -47,7 +48,7 @@ def run(args: Any, console: Console) -> None:
         console.note(f"Wrote {args.out}.")
 
 
-def load_embedder(args: Any) -> tuple[Any, dict[str, Any]]:
+def load_embedder(args: Namespace) -> tuple[Any, dict[str, Any]]:
     """The model of `--model --pooling --revision --dtype --device`, with the options it needs."""
     loading.quiet(args.debug)
     return loading.load_embedder(
@@ -60,7 +61,7 @@ def load_embedder(args: Any) -> tuple[Any, dict[str, Any]]:
     )
 
 
-def suffix_of(args: Any, console: Console, known: tuple[str, ...]) -> str:
+def suffix_of(args: Namespace, console: Console, known: tuple[str, ...]) -> str:
     """Of the file that is written; nothing where the result is printed."""
     suffix = Path(args.out).suffix if args.out else ""
     if args.out and suffix not in known:

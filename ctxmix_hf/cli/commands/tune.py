@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
 
 from ctxmix_hf import loading
 from ctxmix_hf.bundled import AGREEMENT
@@ -10,7 +10,7 @@ from ctxmix_hf.cli.console import Console
 from ctxmix_hf.evaluation.papers import tune
 
 
-def run(args: Any, console: Console) -> None:
+def run(args: Namespace, console: Console) -> None:
     loading.quiet(args.debug)
     made = tune(
         args.masked_lm or AGREEMENT.name,

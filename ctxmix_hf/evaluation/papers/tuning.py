@@ -29,7 +29,7 @@ from ctxmix_hf.evaluation.sessions import content_key, watched
 from ctxmix_hf.instrumentation.awake import keeps_modes
 from ctxmix_hf.loading import in_words
 from ctxmix_hf.modeling import uninstrument
-from ctxmix_hf.text.kinds import Tokenizer
+from ctxmix_hf.text.kinds import Model, Tokenizer
 from ctxmix_hf.unwrapping import base_model
 
 STATE, MOMENTS, MODEL, HELDOUT = "tuning.json", "moments.safetensors", "model", "heldout.json"
@@ -61,7 +61,7 @@ class Tuned:
 
 @keeps_modes
 def tune(
-    model: Any,
+    model: Model | str,
     out: str | Path,
     data: Any = None,
     *,
@@ -142,7 +142,7 @@ def tune(
     return Tuned(name, folder / MODEL, len(learned), len(held_out), found)
 
 
-def _opened(model: Any) -> tuple[Any, Any, str]:
+def _opened(model: Model | str) -> tuple[Any, Any, str]:
     """`(a model of our own, tokenizer, its name)`."""
     if isinstance(model, tuple | list):
         given, tokenizer = base_model(model[0]), model[1]
