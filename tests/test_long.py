@@ -825,6 +825,20 @@ def test_top_k_is_the_whole_maps(name: str, box) -> None:
         assert torch.allclose(total, values.sum(-1), rtol=1e-4, atol=1e-5 * scale)
 
 
+@pytest.mark.parametrize("name", ["attention_rollout", "globenc", "alti"])
+def test_a_local_layer_is_kept_whole_in_the_width_of_its_window(name: str) -> None:
+    """A band `[T, w]`: nothing is left over."""
+    window, model, given = 8, modern(window=8), batch()
+    whole = cm.explain(model, given, name)
+    kept = cm.explain(model, given, name, top_k=window + 1).layers
+    local = [layer for layer in range(model.config.num_hidden_layers) if layer % 3]
+    band = torch.arange(180)[:, None] - torch.arange(180)
+    assert not whole.layers[:, local][..., band.abs() > window // 2].any(), "a window on both sides"
+    assert torch.allclose(kept.dense()[:, local], whole.layers[:, local], rtol=0, atol=1e-12)
+    assert float(kept.rest[:, local].abs().max()) < 1e-12
+    assert float(kept.rest[:, 0].abs().max()) > 1e-3, "a global layer has more than fits"
+
+
 def test_a_sparse_maps_rows(box) -> None:
     model, _ = box
     whole, made = (cm.explain(model, DOCUMENT, "alti", **k) for k in ({}, {"top_k": 4}))
