@@ -4,17 +4,16 @@
         [--results benchmarks/results/papers.json]
 
 Writes benchmarks/results/papers.json after every part and can be stopped and started again;
-`python scripts/papers.py` writes docs/papers.md of it. On your own models: `ctxmix papers`.
+`python scripts/papers.py` writes docs/papers.md of it. On your own models: `ctxmix papers`. Parts of
+speech need HanTa (the extra `pos`).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +90,7 @@ PARTS = (
     Part("minilm verb layers", ["abnar"], ["Table 1", "Table 2"], 500, masked_lm=AGREEMENT),
     Part("agreement mixing", ["brunner"], HIDDEN, 100),
     Part("agreement parts of speech", ["brunner"], ["Figure 26 to 37"], 100),
+    Part("minilm mixing", ["brunner"], [*HIDDEN, "Figure 26 to 37"], 40, encoder=AGREEMENT),
     Part("minilm hidden", ["brunner"], ["Figure 2b", "Figure 11"], 408, encoder=AGREEMENT),
 )
 
@@ -124,16 +124,6 @@ def opened(name: str, work: Path, blimp: Path) -> Any:
         held = json.loads(TUNING.read_text(encoding="utf-8")) if TUNING.is_file() else {}
         TUNING.write_text(json.dumps({**held, name: {**told, **how}}, indent=1) + "\n")
     return str(place)
-
-
-def tagger() -> Callable[[list[str]], list[str]] | None:
-    """HanTa's English model where it is installed (pip install HanTa), else nothing is tagged."""
-    if importlib.util.find_spec("HanTa") is None:
-        return None
-    from HanTa import HanoverTagger
-
-    made = HanoverTagger.HanoverTagger("morphmodel_en.pgz")
-    return lambda words: [tag for _, _, tag in made.tag_sent(words)]
 
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -175,7 +165,6 @@ def main() -> None:
             limit=part.limit,
             data=data,
             fitting=part.fitting,
-            pos_tags=tagger() if "speech" in part.name else None,
             **models,
         )
         made = list(report.entries)

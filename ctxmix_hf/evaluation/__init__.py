@@ -23,6 +23,7 @@ from ctxmix_hf.evaluation.fitting import PAPER, Fitting
 from ctxmix_hf.evaluation.scores import signed
 from ctxmix_hf.evaluation.suite import SUITES, evaluate
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable
+from ctxmix_hf.evaluation.tagging import hanta
 from ctxmix_hf.registry import VIEWS, import_folder
 
 import_folder(__name__, __path__)
@@ -48,6 +49,7 @@ __all__ = [
     "evaluate",
     "faithfulness",
     "geometry",
+    "hanta",
     "identifiability",
     "mdl_probe",
     "mixing",

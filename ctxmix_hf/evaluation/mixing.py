@@ -328,8 +328,9 @@ def own_by_tag(found: Sequence[Result], ready: Sequence[Ready], name: str) -> di
 def need_tags(ready: Sequence[Ready]) -> None:
     if not any(item.sample.tags for item in ready):
         raise InputError(
-            "No word has a part of speech: give pos_tags=, a function from a list of words to a list of tags, or "
-            "rows with a column pos_tags (one tag per word)."
+            "No word has a part of speech: give pos_tags=, a function from a list of words to a list of tags "
+            "(ctxmix_hf.evaluation.hanta() is one: pip install 'ctxmix-hf[pos]'), or rows with a column pos_tags "
+            "(one tag per word)."
         )
 
 
