@@ -34,8 +34,7 @@ from typing import Any
 import torch
 
 import ctxmix_hf as cm
-from ctxmix_hf.attribution import LedgerScores
-from ctxmix_hf.evaluation import signed
+from ctxmix_hf.evaluation import as_published, signed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from testbed import SMILES, load_head, load_masked
@@ -45,7 +44,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "ledger_evidence.json"
 MAPS = ["attention_rollout", "globenc", "alti", "value_zeroing"]
 RECENT = ["decompx", "norm_ff+rollout", "alti_logit", "attention_gradient"]  # of 2021 to 2024
 # the second is AttnLRP's way through the softmax
-LEDGERS = ["ledger", LedgerScores(rule="through")]
+LEDGERS = ["ledger", as_published("ledger", rule="through")]
 SIGNED = [signed("integrated_gradients"), signed("grad_dot_input")]
 METHODS = [*MAPS, *RECENT, *LEDGERS, *SIGNED, "random"]
 SANITY = 12  # sentences: each is explained by every method at every stage

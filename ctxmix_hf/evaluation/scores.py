@@ -156,18 +156,36 @@ def _own_name(made: AbstractAttribution, taken: Mapping[str, AbstractAttribution
     return f"{name} ({', '.join(other)})"
 
 
-def as_published(name: str) -> AbstractAttribution:
+def as_published(name: str, **options: Any) -> AbstractAttribution:
     """An attribution as the papers compare it: absolute scores (`signed=False`); integrated
-    gradients in 20 Gauss-Legendre steps.
+    gradients in 20 Gauss-Legendre steps. The ledger keeps its signs: what speaks against the answer
+    is no evidence for it.
 
-    The ledger keeps its signs: what speaks against the answer is no evidence for it.
+    Args:
+        name: `"ledger"`, `"integrated_gradients"`, ...
+        options: of its own, in the place of these.
+
+    Returns:
+        The attribution, to be given to `evaluate(methods=[...])`; two settings of one are two methods.
+
+    Raises:
+        UnknownNameError: There is no such attribution.
+        OptionError: It has no such option.
+
+    Example:
+        >>> cm.evaluate("faithfulness", methods=["ledger", as_published("ledger", rule="through")])
     """
     cls = ATTRIBUTIONS.get(name)
-    absolute = "signed" in {f.name for f in fields(cls)} and cls is not LedgerScores
-    options: dict[str, Any] = {"signed": False} if absolute else {}
-    return cls(
-        **options, **({"steps": 20, "rule": "gauss_legendre"} if cls is IntegratedGradients else {})
-    )
+    known = {f.name for f in fields(cls)}
+    if set(options) - known:
+        unknown = ", ".join(sorted(set(options) - known))
+        raise OptionError(f"{name} has no option {unknown}. It has {', '.join(known) or 'none'}.")
+    usual: dict[str, Any] = {}
+    if "signed" in known and cls is not LedgerScores:
+        usual["signed"] = False
+    if cls is IntegratedGradients:
+        usual |= {"steps": 20, "rule": "gauss_legendre"}
+    return cls(**usual | options)
 
 
 def signed(name: str) -> AbstractAttribution:

@@ -15,7 +15,7 @@ from torch import Tensor
 import ctxmix_hf as cm
 from ctxmix_hf.attribution import AbstractAttribution, Case, IntegratedGradients, LedgerScores
 from ctxmix_hf.errors import OptionError, UnsupportedMethodError
-from ctxmix_hf.evaluation import sanity, signed
+from ctxmix_hf.evaluation import as_published, sanity, signed
 from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data
@@ -206,7 +206,8 @@ def test_signed_attributions_keep_what_the_papers_use() -> None:
 
 
 def test_two_settings_of_one_attribution_are_two_methods() -> None:
-    through = LedgerScores(rule="through")
+    through = as_published("ledger", rule="through")
+    assert through == LedgerScores(rule="through")
     made = MethodSet.of(
         ["ledger", through, signed("integrated_gradients")], ["integrated_gradients"]
     )
@@ -214,3 +215,5 @@ def test_two_settings_of_one_attribution_are_two_methods() -> None:
     assert made.attributions["ledger (rule='through')"] == through
     assert made.attributions["integrated_gradients"] == signed("integrated_gradients")
     assert MethodSet.of([through, through]).names == ["ledger"]
+    with pytest.raises(OptionError, match=r"ledger has no option rules\. It has .*rule"):
+        as_published("ledger", rules="through")
