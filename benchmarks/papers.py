@@ -60,6 +60,7 @@ UNTUNED = ["Figure 1a", "Figure 1b", "Table 2, PT", "Table 3, PT"]
 # what the issue asks first, the slow ones last; ctxmix papers takes whole corpora without a limit
 PARTS = (
     Part("agreement cues", ["value_zeroing"], CUES, 1000),
+    Part("agreement compression", ["value_zeroing"], ["Figure 3"], None),
     Part("agreement verbs", ["alti"], ["Table 2 (linzen)"], 500),
     Part("minilm heads", ["brunner"], HEADS, 408, encoder=AGREEMENT),
     Part("minilm alternatives", ["brunner"], ["Section 3.3"], 408, encoder=AGREEMENT),
@@ -72,8 +73,8 @@ PARTS = (
     Part("minilm layers", ["abnar"], ["Table 3"], 100, SST2),
     Part("agreement pronouns", ["abnar"], ["Figure 4"], None),
     Part("minilm identified", ["brunner"], ["Figure 2a"], 408, encoder=AGREEMENT, fitting=TEN),
-    Part("minilm before", ["value_zeroing"], UNTUNED, 300, before=HEAD_ONLY),
-    Part("minilm after", ["value_zeroing"], CUES, 300, masked_lm=PROMPTED),
+    Part("minilm before", ["value_zeroing"], UNTUNED, 1000, before=HEAD_ONLY),
+    Part("minilm after", ["value_zeroing"], CUES, 1000, masked_lm=PROMPTED),
     Part("agreement gap", ["brunner"], ["Figure 7 (mrpc)", "Section B.2"], 100),
     Part("agreement across", ["brunner"], ["Figure 8", "Figure 9", "Figure 10"], 100),
     Part("agreement neighbours", ["brunner"], NEAR, 100),
