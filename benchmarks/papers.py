@@ -75,6 +75,7 @@ PARTS = (
     Part("minilm identified", ["brunner"], ["Figure 2a"], 408, encoder=AGREEMENT, fitting=TEN),
     Part("minilm before", ["value_zeroing"], UNTUNED, 1000, before=HEAD_ONLY),
     Part("minilm after", ["value_zeroing"], CUES, 1000, masked_lm=PROMPTED),
+    Part("minilm compression", ["value_zeroing"], ["Figure 3"], None, masked_lm=PROMPTED),
     Part("agreement gap", ["brunner"], ["Figure 7 (mrpc)", "Section B.2"], 100),
     Part("agreement across", ["brunner"], ["Figure 8", "Figure 9", "Figure 10"], 100),
     Part("agreement neighbours", ["brunner"], NEAR, 100),
