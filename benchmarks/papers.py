@@ -92,7 +92,7 @@ PARTS = (
     Part("minilm verb layers", ["abnar"], ["Table 1", "Table 2"], 500, masked_lm=AGREEMENT),
     Part("agreement mixing", ["brunner"], HIDDEN, 100),
     Part("agreement parts of speech", ["brunner"], ["Figure 26 to 37"], 100),
-    Part("minilm mixing", ["brunner"], [*HIDDEN, "Figure 26 to 37"], 40, encoder=AGREEMENT),
+    Part("minilm mixing", ["brunner"], [*HIDDEN, "Figure 26 to 37"], 24, encoder=AGREEMENT),
     Part("minilm hidden", ["brunner"], ["Figure 2b", "Figure 11"], 408, encoder=AGREEMENT),
 )
 
