@@ -328,12 +328,30 @@ ANSWERS: dict[str, tuple[str, dict[tuple[str, str, str], list[str]], dict[str, l
     "why this class or word?": (
         "`cm.ledger`; `integrated_gradients` to check it",
         {},
-        {"blank-out": ["ledger", "integrated_gradients", "alti", "random"]},
+        {
+            "blank-out": [
+                "ledger",
+                "ledger (rule='through')",
+                "integrated_gradients",
+                "alti_logit",
+                "alti",
+                "random",
+            ]
+        },
     ),
     "which word decided?": (
-        "`cm.ledger` and `blank_out`",
+        "`alti_logit` or `cm.ledger`; `blank_out` to check it",
         {},
-        {"cue first": ["ledger", "blank_out", "integrated_gradients", "alti", "random"]},
+        {
+            "cue first": [
+                "alti_logit",
+                "ledger",
+                "blank_out",
+                "integrated_gradients",
+                "alti",
+                "random",
+            ]
+        },
     ),
 }
 FAITHFUL = {

@@ -103,11 +103,16 @@ def test_hidden_tokens_exact_first_then_with_probes(monkeypatch: pytest.MonkeyPa
     gap = np.abs(np.subtract(exact[0]["hta"]["own"], probes[0][name]["own"])).mean(axis=1)
     made = brunner.sketch_errors(desk)
     assert [r.ours for r in made] == pytest.approx(gap.tolist(), abs=1e-5) and 0 < gap.max() < 0.2
-    # a wide encoder costs the square of its width: exact on fewer, and the entry says on how many
+    # a wide encoder costs the square of its width: exact on the shortest few, and the entry says so
     assert "the first 1 inputs" in brunner.exact_on_some(desk, "mrpc", 2)
     monkeypatch.setattr(brunner, "WIDE", 127)
-    assert "the first 3 inputs" in brunner.exact_on_some(desk, "mrpc", 4)
-    assert len(brunner._exact(desk, "mrpc")) == 2
+    monkeypatch.setattr(brunner, "EXACT_WIDE", 1)
+    assert "the shortest 1 inputs" in brunner.exact_on_some(desk, "mrpc", 2)
+    shortest = min((0, 1), key=lambda i: len(context.ready[i].ids))
+    exact_one = brunner._exact(desk, "mrpc")
+    assert list(exact_one) == [shortest]
+    assert brunner._mixing(desk)[1][shortest][name] == exact_one[shortest]
+    assert brunner._mixing(desk)[1][1 - shortest] == probes[1 - shortest]
 
 
 def test_tags_of_a_few_tokens_have_no_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -536,7 +536,6 @@ def test_rows_that_are_promised_are_there() -> None:
         assert any(row["name"].startswith(named[1]) for row in told["rows"]), made["item"]
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: there is no history")
 def commits(name: str) -> set[str]:
     held = json.loads((ROOT / "benchmarks/results" / name).read_text(encoding="utf-8"))
     if name == "papers.json":
@@ -546,6 +545,7 @@ def commits(name: str) -> set[str]:
     return {table["commit"] for tables in held.values() for table in tables.values()}
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: there is no history")
 @pytest.mark.parametrize("name", ["papers.json", "ledger_evidence.json", "identifiability.json"])
 def test_the_committed_numbers_were_made_by_code_that_is_here(name: str) -> None:
     """Whoever doubts a number can check out what made it."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ctxmix_hf.evaluation.alternatives import found_alternatives
 from ctxmix_hf.evaluation.attention_types import ANY, TYPES, measured
+from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import Samples, tagged
 from ctxmix_hf.evaluation.identifiability import (
     NEIGHBOURS,
@@ -556,11 +557,8 @@ for _number in NEAR:
 # ---- hidden token attribution -------------------------------------------------------------------------------------
 OWN = {1: 0.306, 6: 0.144, 12: 0.107}
 NOT_MAIN = {1: 0.0, 2: 0.0, 3: 0.0, 6: 0.18, 11: 0.30, 12: 0.30}
-EXACT, EXACT_WIDE, WIDE = (
-    20,
-    3,
-    128,
-)  # of them without probes; of encoders wider than the last, whose cost is its square
+EXACT = 20  # of them without probes
+EXACT_WIDE, WIDE = 3, 128  # of encoders wider than this, whose cost is its square: the shortest
 SKETCHED = (
     "Hidden token attribution is estimated with eight random probes per token, on all inputs unless an entry says on "
     f"which it is exact. {BERT}"
@@ -568,51 +566,55 @@ SKETCHED = (
 TELLS_ERROR = {"mrpc": "Figure 3a", "cola": "Figure 40a", "mnli": "Figure 42a"}
 
 
-def _exact_count(desk: Desk, data: str) -> int:
-    width = getattr(base_model(desk.context(data, HTA).bench.model).config, "hidden_size", 0)
-    return EXACT_WIDE if int(width or 0) > WIDE else EXACT
+def _is_wide(context: Context) -> bool:
+    width = getattr(base_model(context.bench.model).config, "hidden_size", 0)
+    return int(width or 0) > WIDE
 
 
 def exact_on_some(desk: Desk, data: str, n: int) -> str:
-    """On how many inputs the attribution is exact, and which rows say how far the probes are from it there."""
-    count = _exact_count(desk, data)
+    """On which inputs the attribution is exact, and which rows say how far the probes are from it there."""
+    wide = _is_wide(desk.context(data, HTA))
+    count, which = (EXACT_WIDE, "shortest") if wide else (EXACT, "first")
     if n <= count:
         return "Hidden token attribution is exact on all inputs."
     return (
-        f'Hidden token attribution is exact on the first {count} inputs; the rows "error of the probes" of '
+        f'Hidden token attribution is exact on the {which} {count} inputs; the rows "error of the probes" of '
         f"{TELLS_ERROR[data]} say how far the probes are from it there."
     )
 
 
-def _exact(desk: Desk, data: str) -> list[Result]:
-    """Statistics of the first pairs' maps without probes."""
+def _exact(desk: Desk, data: str) -> dict[int, Result]:
+    """The place of an input to the statistics of its maps without probes: of a few."""
     context = desk.context(data, HTA)
-    ready = context.ready[: _exact_count(desk, data)]
+    places = list(range(len(context.ready)))[:EXACT]
+    if _is_wide(context):
+        places = sorted(range(len(context.ready)), key=lambda i: len(context.ready[i].ids))
+        places = sorted(places[:EXACT_WIDE])
+    ready = tuple(context.ready[i] for i in places)
     exact = replace(context, ready=ready, methods=[recipe("hta")])
     (name,) = chosen(exact).maps
-    return [r[name] for r in statistics(exact)]
+    return {i: r[name] for i, r in zip(places, statistics(exact), strict=True)}
 
 
 def _mixing(desk: Desk, data: str = "mrpc") -> tuple[str, list[Result]]:
-    """Exact on the first pairs, with probes on the rest."""
+    """Exact on some pairs, with probes on the rest."""
     context = desk.context(data, HTA)
     (name,) = chosen(context).maps
-    exact = [{name: r} for r in _exact(desk, data)]
-    return name, [*exact, *statistics(context)[len(exact) :]]
+    exact = _exact(desk, data)
+    probed = enumerate(statistics(context))
+    return name, [{name: exact[i]} if i in exact else made for i, made in probed]
 
 
 def sketch_errors(desk: Desk, data: str = "mrpc") -> list[ItemRow]:
     """How far the probes' own contribution of a token is from the exact one, where both are known: mean over tokens."""
     context = desk.context(data, HTA)
     (name,) = chosen(context).maps
-    pairs = list(zip(_exact(desk, data), statistics(context), strict=False))
+    probed = statistics(context)
+    pairs = [(made, probed[i][name]) for i, made in _exact(desk, data).items()]
     return [
         mean_row(
             layer_name("error of the probes", layer),
-            [
-                mean_of(np.abs(np.subtract(e["own"][layer], s[name]["own"][layer])))
-                for e, s in pairs
-            ],
+            [mean_of(np.abs(np.subtract(e["own"][layer], s["own"][layer]))) for e, s in pairs],
         )
         for layer in range(len(pairs[0][0]["own"]))
     ]
