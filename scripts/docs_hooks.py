@@ -328,12 +328,30 @@ ANSWERS: dict[str, tuple[str, dict[tuple[str, str, str], list[str]], dict[str, l
     "why this class or word?": (
         "`cm.ledger`; `integrated_gradients` to check it",
         {},
-        {"blank-out": ["ledger", "integrated_gradients", "alti", "random"]},
+        {
+            "blank-out": [
+                "ledger",
+                "ledger (rule='through')",
+                "integrated_gradients",
+                "alti_logit",
+                "alti",
+                "random",
+            ]
+        },
     ),
     "which word decided?": (
-        "`cm.ledger` and `blank_out`",
+        "`alti_logit` or `cm.ledger`; `blank_out` to check it",
         {},
-        {"cue first": ["ledger", "blank_out", "integrated_gradients", "alti", "random"]},
+        {
+            "cue first": [
+                "alti_logit",
+                "ledger",
+                "blank_out",
+                "integrated_gradients",
+                "alti",
+                "random",
+            ]
+        },
     ),
 }
 FAITHFUL = {
@@ -459,6 +477,40 @@ def ledger_evidence() -> str:
                 f"**{model}** (commit {', '.join(made)})\n\n" + table(["method", *columns], lines)
             )
     return "\n\n".join(parts)
+
+
+def believed() -> str:
+    """Methods over all models by how well they follow blank-out, signed and in size, the best mean rank first."""
+    parts = []
+    for reference, title in BELIEVED.items():
+        columns: dict[str, dict[str, tuple[float, str]]] = {}
+        for model, tables in _evidence().items():
+            rows = [r for r in tables["faithfulness"]["rows"] if r["reference"] == reference]
+            sizes = {r["n"] for r in rows}
+            columns[f"{model} (n = {max(sizes)})"] = {
+                r["method"]: (r["mean"], f"{r['mean']:.2f} [{r['ci_low']:.2f}, {r['ci_high']:.2f}]")
+                for r in rows
+            }
+        shared = set.intersection(*(set(column) for column in columns.values()))
+        places: dict[str, list[int]] = {name: [] for name in shared}
+        for column in columns.values():
+            order = sorted(shared, key=lambda name: -column[name][0])
+            for place, name in enumerate(order, 1):
+                places[name].append(place)
+        mean = {name: sum(found) / len(found) for name, found in places.items()}
+        lines = [
+            [f"`{name}`", *(column[name][1] for column in columns.values()), f"{mean[name]:.1f}"]
+            for name in sorted(shared, key=lambda name: (mean[name], name))
+        ]
+        parts.append(f"{title}\n\n" + table(["method", *columns, "mean rank"], lines))
+    return "\n\n".join(parts)
+
+
+# references of the faithfulness table -> what a table of them is called
+BELIEVED = {
+    "blank_out": "Spearman's correlation with the *signed* drop of the answer when a token is blanked:",
+    "blank_out_abs": "The same with the *size* of the change, whichever way it goes:",
+}
 
 
 def sanity() -> str:
@@ -608,6 +660,7 @@ TABLES = {
     "versions": versions,
     "ledger_cost": ledger_cost,
     "ledger_evidence": ledger_evidence,
+    "believed": believed,
     "sanity": sanity,
     "completeness": completeness,
     "similarity": similarity,

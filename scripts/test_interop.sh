@@ -8,9 +8,10 @@ stamp="$venv/.ready-$(cat pyproject.toml constraints.txt scripts/test_interop.sh
 if [ ! -f "$stamp" ]; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q -c constraints.txt torch==2.13.0
-  "$venv/bin/pip" install -q -c constraints.txt -e ".[data,interop,notebook]" \
-    bertviz inseq HanTa ipython jupyterlab nbformat ipykernel playwright pytest pytest-timeout
+  "$venv/bin/pip" install -q -c constraints.txt -e ".[data,interop,notebook,pos]" \
+    bertviz inseq ipython jupyterlab nbformat ipykernel playwright pytest pytest-timeout
   touch "$stamp"
 fi
 NOTHING_SKIPPED=1 "$venv/bin/python" -m pytest -m "not network" -rs \
-  tests/test_interop.py tests/viz/test_jupyter.py tests/evaluation/test_paper_cases.py::test_a_real_tagger "$@"
+  tests/test_interop.py tests/viz/test_jupyter.py tests/evaluation/test_paper_cases.py::test_a_real_tagger \
+  tests/evaluation/test_paper_cases.py::test_parts_of_speech_of_the_papers_by_a_real_tagger "$@"

@@ -9,6 +9,7 @@ run. README's other Python blocks run in test_readme.py.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -373,3 +374,101 @@ def test_added_architecture_is_what_the_repository_has(tmp_path: Path) -> None:
     apply(differences()[-1], tmp_path)
     for name in re.findall(r"^\+\+\+ b/(.*)$", differences()[-1], flags=re.MULTILINE):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text()
+
+
+EVIDENCE = json.loads(
+    (ROOT / "benchmarks" / "results" / "ledger_evidence.json").read_text(encoding="utf-8")
+)
+CHEAP = ["attention_rollout", "globenc", "alti", "value_zeroing"]  # a few forward passes at most
+MAPS = [*CHEAP, "decompx", "norm_ff+rollout"]
+THROUGH = "ledger (rule='through')"
+
+
+def followed(model: str, reference: str = "blank_out") -> dict[str, tuple[float, float, float]]:
+    """A method to (mean, low, high) of a model's faithfulness table."""
+    rows = EVIDENCE[model]["faithfulness"]["rows"]
+    return {
+        r["method"]: (r["mean"], r["ci_low"], r["ci_high"])
+        for r in rows
+        if r["reference"] == reference
+    }
+
+
+def mean_ranks(reference: str) -> dict[str, float]:
+    ranks: dict[str, list[int]] = {}
+    for model in EVIDENCE:
+        found = followed(model, reference)
+        for place, name in enumerate(sorted(found, key=lambda n: -found[n][0]), 1):
+            ranks.setdefault(name, []).append(place)
+    return {name: sum(r) / len(r) for name, r in ranks.items()}
+
+
+def apart(low: tuple[float, float, float], high: tuple[float, float, float]) -> bool:
+    return low[2] < high[1]
+
+
+def test_the_table_of_beliefs_is_whole() -> None:
+    """Every model with its n, every method with an interval: six models, the methods of 2021 to 2024 too."""
+    assert len(EVIDENCE) == 6
+    text = hooks.believed()
+    for model, tables in EVIDENCE.items():
+        assert f"{model} (n = {tables['faithfulness']['meta']['sentences']})" in text
+    recent = {"decompx", "norm_ff+rollout", "alti_logit", "attention_gradient", THROUGH}
+    assert {*MAPS, *recent, "ledger", "integrated_gradients", "random"} <= set(
+        mean_ranks("blank_out")
+    )
+    cells = re.findall(r"-?\d\.\d\d \[-?\d\.\d\d, -?\d\.\d\d\]", text)
+    assert len(cells) == 2 * 6 * len(mean_ranks("blank_out"))
+
+
+def test_what_is_said_of_the_evidence_is_in_it() -> None:
+    """docs/choosing.md and docs/evaluation.md: each of their sentences about these numbers."""
+    for model in EVIDENCE:
+        found = followed(model)
+        best = max(found[name][0] for name in (*MAPS, "integrated_gradients"))
+        assert (found["ledger"][0] > best) == (model != "antiberty"), model
+    antibodies = followed("antiberty")
+    assert not apart(antibodies["ledger"], antibodies["integrated_gradients"])
+    assert all(antibodies[name][1] < 0 < antibodies[name][2] for name in MAPS)
+    assert {THROUGH, "ledger"} == set(
+        sorted(mean_ranks("blank_out"), key=mean_ranks("blank_out").get)[:2]
+    )
+    for model in EVIDENCE:
+        found = followed(model)
+        assert apart(found["ledger"], found[THROUGH]) == model.startswith("box_"), model
+        assert apart(found[THROUGH], found["ledger"]) == (model == "minilm_agreement"), model
+    size = mean_ranks("blank_out_abs")
+    assert min(size, key=size.get) == "decompx"
+    reactions = followed("rxnfp", "blank_out_abs")
+    assert apart(reactions["alti"], reactions["decompx"])
+    for reference in ("blank_out", "blank_out_abs"):
+        ranks = mean_ranks(reference)
+        assert min(CHEAP, key=ranks.get) == "alti"
+        assert set(sorted(MAPS, key=ranks.get)[-2:]) == {"value_zeroing", "attention_rollout"}
+    ahead = [
+        m
+        for m in EVIDENCE
+        if apart(*(followed(m, "blank_out_abs")[n] for n in ("alti", "globenc")))
+    ]
+    assert ahead == ["minilm_sst2"]
+    sentiment = followed("minilm_sst2", "blank_out_abs")
+    assert all(apart(sentiment["decompx"], sentiment[n]) for n in ("alti_logit", "norm_ff+rollout"))
+    for model, tables in EVIDENCE.items():
+        erased = {
+            r["method"]: r["comprehensiveness"] for r in tables.get("erasure", {"rows": []})["rows"]
+        }
+        if erased:
+            assert max(CHEAP, key=erased.get) == "alti", model
+            asked = ("ledger", THROUGH, "integrated_gradients")
+            assert min(erased[n] for n in asked) > max(erased[n] for n in MAPS), model
+            assert all(erased[n] > 0.9 * erased["blank_out"] for n in asked), model
+    for model in ("box_agreement", "minilm_agreement"):
+        rows = EVIDENCE[model]["cue_alignment"]["rows"]
+        first = {r["method"]: r["cue_first"] for r in rows if r["layer"] == "input"}
+        assert max(first, key=first.get) == "alti_logit"
+        assert (first["alti_logit"] - first["ledger"] < 0.01) == (model == "box_agreement")
+        assert first["attention_gradient"] == 0
+    assert first["ledger"] < first["integrated_gradients"]
+    marked = {r["method"]: r for r in EVIDENCE["minilm_sst2"]["plausibility"]["rows"]}
+    ledger, gradients = marked["ledger"], marked["integrated_gradients"]
+    assert ledger["ci_high"] > gradients["ci_low"] and ledger["ci_low"] < gradients["ci_high"]

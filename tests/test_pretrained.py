@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,77 @@ def test_other_real_encoders_are_exact(testbed: Path, path: str, head: str) -> N
     checked = cm.verify(model.eval(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
     assert checked.exact and checked.check.worst_error < 1e-10
     assert all(layer.value_zeroing == "shortcut" for layer in checked.layers)
+
+
+REACTIONS = [
+    "CCNC(=O)c1ccccc1 >> CCN.O=C(Cl)c1ccccc1",
+    "CC(=O)OCC >> CC(=O)O.CCO",
+    "C >> " + "C" * 99,
+]
+
+
+@pytest.fixture
+def evidence(testbed: Path, monkeypatch: pytest.MonkeyPatch):
+    """benchmarks/ledger_evidence.py, which the table of methods in docs/choosing.md comes from."""
+    monkeypatch.syspath_prepend(str(testbed.parent / "benchmarks"))
+    monkeypatch.setenv("CTXMIX_TESTBED", str(testbed))
+    return importlib.import_module("ledger_evidence")
+
+
+def test_questions_about_reactions(evidence, tmp_path: Path) -> None:
+    """Masked atoms of the product: where the model is right and least sure, against its second choice."""
+    path = tmp_path / "reactions.smi"
+    path.write_text("\n".join(REACTIONS))
+    texts = evidence.reactions(path)
+    assert ["".join(words) for words, _ in texts] == [
+        "CCN.O=C(Cl)c1ccccc1>>CCNC(=O)c1ccccc1",
+        "CC(=O)O.CCO>>CC(=O)OCC",
+    ]  # the third is too long
+    assert [texts[1][0][i] for i in texts[1][1]] == ["C", "C", "O", "O", "C", "C"]
+    model, tokenizer = loaded = evidence.load_masked("rxnfp")
+    rows = evidence.questions(loaded, texts, 5)
+    assert rows and all(r["words"][r["target_index"]] == r["good_word"] for r in rows)
+    for row in rows:
+        table = cm.evaluate(
+            "faithfulness",
+            model=model,
+            tokenizer=tokenizer,
+            data=[row],
+            methods=evidence.METHODS,
+            progress=False,
+        )
+        assert table.notes[0] == "rxnfp is right on 1 of 1 sentences."
+        assert {"decompx", "ledger", "ledger (rule='through')"} < set(table.column("method"))
+        masked = [
+            tokenizer.mask_token if i == row["target_index"] else w
+            for i, w in enumerate(row["words"])
+        ]
+        with torch.no_grad():
+            logits = model(**tokenizer(" ".join(masked), return_tensors="pt")).logits[0]
+        best = tokenizer.convert_ids_to_tokens(
+            logits[row["target_index"] + 1].topk(2).indices.tolist()
+        )
+        assert best == [row["good_word"], row["bad_word"]]
+
+
+def test_questions_about_antibodies(evidence, tmp_path: Path) -> None:
+    """A V gene and a J gene of its own locus, joined; the model knows its residues."""
+    for species in ("human", "mouse"):
+        for locus, letters in {
+            "igh": "YFDYWGQGTLVTVSS",
+            "igk": "TFGQGTKVEIK",
+            "igl": "VFGGGTKLTVL",
+        }.items():
+            path = tmp_path / "j_genes" / species / f"{locus}.fasta"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f">{locus.upper()}J1*01 {species}\n{letters}\n")
+    (tmp_path / "v_genes").mkdir()
+    gene = "DIQMTQSPSSLSASVGDRVTITCRASQSISSYLNWYQQKPGKAPKLLIYAASSLQSGVPSRFSGSGSGTDFTLTISSLQPEDFATYYCQQSYSTP"
+    (tmp_path / "v_genes" / "human.fasta").write_text(
+        f">IGKV1-39*01 IGK\n{gene[:60]}\n{gene[60:]}\n"
+    )
+    (tmp_path / "v_genes" / "mouse.fasta").write_text("")
+    ((words, places),) = evidence.antibodies(tmp_path)
+    assert "".join(words) == gene + "TFGQGTKVEIK" and places == list(range(len(words)))
+    (row,) = evidence.questions(evidence.load_masked("antiberty"), [(words, places)], 1)
+    assert row["good_word"] == words[row["target_index"]] != row["bad_word"]

@@ -20,9 +20,10 @@ from ctxmix_hf.evaluation.alternatives import alternative_attention
 from ctxmix_hf.evaluation.context import EVALUATIONS, Context, Evaluation
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.fitting import PAPER, Fitting
-from ctxmix_hf.evaluation.scores import signed
+from ctxmix_hf.evaluation.scores import as_published, signed
 from ctxmix_hf.evaluation.suite import SUITES, evaluate
 from ctxmix_hf.evaluation.table import EvaluationReport, EvaluationTable
+from ctxmix_hf.evaluation.tagging import hanta
 from ctxmix_hf.registry import VIEWS, import_folder
 
 import_folder(__name__, __path__)
@@ -42,12 +43,14 @@ __all__ = [
     "agreement",
     "alternative_attention",
     "alternatives",
+    "as_published",
     "attention_types",
     "cue_alignment",
     "erasure",
     "evaluate",
     "faithfulness",
     "geometry",
+    "hanta",
     "identifiability",
     "mdl_probe",
     "mixing",

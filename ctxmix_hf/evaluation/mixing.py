@@ -328,8 +328,9 @@ def own_by_tag(found: Sequence[Result], ready: Sequence[Ready], name: str) -> di
 def need_tags(ready: Sequence[Ready]) -> None:
     if not any(item.sample.tags for item in ready):
         raise InputError(
-            "No word has a part of speech: give pos_tags=, a function from a list of words to a list of tags, or "
-            "rows with a column pos_tags (one tag per word)."
+            "No word has a part of speech: give pos_tags=, a function from a list of words to a list of tags "
+            "(ctxmix_hf.evaluation.hanta() is one: pip install 'ctxmix-hf[pos]'), or rows with a column pos_tags "
+            "(one tag per word)."
         )
 
 
@@ -339,7 +340,8 @@ def need_tags(ready: Sequence[Ready]) -> None:
     "Brunner et al. 2020, figures 26-37",
 )
 def mixing_pos(context: Context) -> EvaluationTable:
-    """One row per method, tag and layer: quartiles of the own share. Tags in the order of the last layer's median."""
+    """One row per method, tag and layer: quartiles of the own share, and what nine of ten tokens lie between. Tags in
+    the order of the last layer's median."""
     need_tags(context.ready)
     found = statistics(context)
     rows: list[list[Cell]] = []
@@ -347,10 +349,14 @@ def mixing_pos(context: Context) -> EvaluationTable:
         kept = own_by_tag(found, context.ready, name)
         for tag in sorted(kept, key=lambda t: -float(np.median(kept[t][-1]))):
             for layer, values in enumerate(kept[tag]):
-                low, middle, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
-                rows.append([name, tag, layer_number(layer), middle, low, high, len(values)])
-    form = Form("heatmap", "tag", "own_median", "layer", title="Own contribution by part of speech")
-    columns = ("method", "tag", "layer", "own_median", "own_q25", "own_q75", "n")
+                middle, *ends = (
+                    float(q) for q in np.quantile(values, [0.5, 0.05, 0.25, 0.75, 0.95])
+                )
+                rows.append([name, tag, layer_number(layer), middle, *ends, len(values)])
+    ends_of = ("own_q05", "own_q25", "own_q75", "own_q95")
+    title = "Own contribution by part of speech"
+    form = Form("boxes", "tag", "own_median", "layer", ends_of, title)
+    columns = ("method", "tag", "layer", "own_median", *ends_of, "n")
     caption = "contribution of the input token at the same position, by part of speech"
     return context.table("mixing_pos", columns, rows, caption, form=form)
 

@@ -22,13 +22,14 @@ def draw(table: EvaluationTable, path: str | Path | None = None) -> Any:
         "heatmap": _heatmap,
         "bars": _bars,
         "lines": _lines,
+        "boxes": _boxes,
     }
     if table.form.kind not in kinds:
         raise OptionError.among("kind", table.form.kind, kinds)
     figure = _figure(*_size(table, table.form))
     axes = figure.add_subplot()
-    kinds[table.form.kind](axes, table, table.form)
     axes.set_title(table.form.title or table.caption or table.name, fontsize=9, wrap=True)
+    kinds[table.form.kind](axes, table, table.form)
     if path is not None:
         figure.savefig(path, dpi=110)
     return figure
@@ -48,6 +49,8 @@ def _figure(width: float, height: float) -> Any:
 def _size(table: EvaluationTable, form: Form) -> tuple[float, float]:
     ys = len(set(table.column(form.y)))
     xs = len(set(table.column(form.x))) if form.x else 1
+    if form.kind == "boxes":
+        return min(20.0, 3.0 + 0.25 * ys), 1.2 + 2.2 * xs
     if form.kind == "heatmap":
         return min(16.0, 3.0 + 0.55 * xs), min(20.0, 1.4 + 0.32 * ys)
     return (6.0, min(20.0, 1.4 + 0.3 * ys)) if form.kind == "bars" else (6.4, 4.2)
@@ -119,3 +122,28 @@ def _lines(axes: Any, table: EvaluationTable, form: Form) -> None:
     axes.set_xlabel(form.x.replace("_", " "))
     axes.set_ylabel(form.value.replace("_", " "))
     axes.legend(fontsize=6)
+
+
+def _boxes(axes: Any, table: EvaluationTable, form: Form) -> None:
+    """A panel per x, a box per y: the median, the quartiles, and whiskers to the outer two of `form.error`."""
+    assert form.x is not None and form.error is not None
+    axes.axis("off")
+    axes.figure.suptitle(axes.get_title(), fontsize=9)
+    axes.set_title("")
+    places = list(dict.fromkeys(table.column(form.x)))
+    within = axes.get_subplotspec().subgridspec(len(places), 1)
+    for panel, place in zip(range(len(places)), places, strict=True):
+        one = axes.figure.add_subplot(within[panel])
+        names = ("whislo", "q1", "q3", "whishi")
+        boxes = [
+            {
+                "med": row[form.value],
+                "label": str(row[form.y]),
+                **{name: row[column] for name, column in zip(names, form.error, strict=True)},
+            }
+            for row in table
+            if row[form.x] == place
+        ]
+        one.bxp(boxes, showfliers=False)
+        one.tick_params(axis="x", labelsize=6, rotation=90)
+        one.set_ylabel(f"{form.x} {place}", fontsize=7)

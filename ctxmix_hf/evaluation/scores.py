@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -103,27 +103,33 @@ class MethodSet:
     random: bool = False
 
     @classmethod
-    def of(cls, methods: Judged | Iterable[Judged], attributions: Sequence[str] = ()) -> MethodSet:
+    def of(
+        cls,
+        methods: Judged | Iterable[Judged],
+        attributions: Sequence[str | AbstractAttribution] = (),
+    ) -> MethodSet:
         """From names, method objects and attribution objects; attributions by name are `as_published`."""
         listed = listed_methods(methods)
         if not listed:
             raise OptionError("No method was named.")
-        maps, chosen, has_random = [], {}, False
-        for spec in [*listed, *attributions]:
+        maps: list[Spec] = []
+        chosen: dict[str, AbstractAttribution] = {}
+        has_random = False
+        for spec in listed:
+            if isinstance(spec, str) and spec in ATTRIBUTIONS and spec != RANDOM:
+                spec = as_published(spec)
             if isinstance(spec, AbstractAttribution):
-                chosen[
-                    next(
-                        (n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(spec)),
-                        type(spec).__name__,
-                    )
-                ] = spec
+                chosen[_own_name(spec, chosen)] = spec
             elif spec == RANDOM:
                 has_random = True
-            elif isinstance(spec, str) and spec in ATTRIBUTIONS:
-                chosen.setdefault(spec, as_published(spec))
             else:
                 _check_name(spec)
                 maps.append(spec)
+        for reference in attributions:  # one by name gives way to what was asked for under it
+            if isinstance(reference, AbstractAttribution):
+                chosen[_name_of(reference)] = reference
+            elif reference not in chosen:
+                chosen[reference] = as_published(reference)
         return cls(resolve(maps) if maps else {}, chosen, has_random)
 
     @property
@@ -136,18 +142,50 @@ class MethodSet:
         return [*kept, *([name, repr(a)] for name, a in self.attributions.items()), self.random]
 
 
-def as_published(name: str) -> AbstractAttribution:
-    """An attribution as the papers compare it: absolute scores (`signed=False`); integrated
-    gradients in 20 Gauss-Legendre steps.
+def _name_of(made: AbstractAttribution) -> str:
+    return next((n for n in ATTRIBUTIONS if ATTRIBUTIONS.get(n) is type(made)), type(made).__name__)
 
-    The ledger keeps its signs: what speaks against the answer is no evidence for it.
+
+def _own_name(made: AbstractAttribution, taken: Mapping[str, AbstractAttribution]) -> str:
+    """Its registered name; where another setting of it has that, with the options in which it differs."""
+    name = _name_of(made)
+    if name not in taken or taken[name] == made:
+        return name
+    told = {f.name: getattr(made, f.name) for f in fields(made)}
+    other = [f"{k}={v!r}" for k, v in told.items() if v != getattr(taken[name], k)]
+    return f"{name} ({', '.join(other)})"
+
+
+def as_published(name: str, **options: Any) -> AbstractAttribution:
+    """An attribution as the papers compare it: absolute scores (`signed=False`); integrated
+    gradients in 20 Gauss-Legendre steps. The ledger keeps its signs: what speaks against the answer
+    is no evidence for it.
+
+    Args:
+        name: `"ledger"`, `"integrated_gradients"`, ...
+        options: of its own, in the place of these.
+
+    Returns:
+        The attribution, to be given to `evaluate(methods=[...])`; two settings of one are two methods.
+
+    Raises:
+        UnknownNameError: There is no such attribution.
+        OptionError: It has no such option.
+
+    Example:
+        >>> cm.evaluate("faithfulness", methods=["ledger", as_published("ledger", rule="through")])
     """
     cls = ATTRIBUTIONS.get(name)
-    absolute = "signed" in {f.name for f in fields(cls)} and cls is not LedgerScores
-    options: dict[str, Any] = {"signed": False} if absolute else {}
-    return cls(
-        **options, **({"steps": 20, "rule": "gauss_legendre"} if cls is IntegratedGradients else {})
-    )
+    known = {f.name for f in fields(cls)}
+    if set(options) - known:
+        unknown = ", ".join(sorted(set(options) - known))
+        raise OptionError(f"{name} has no option {unknown}. It has {', '.join(known) or 'none'}.")
+    usual: dict[str, Any] = {}
+    if "signed" in known and cls is not LedgerScores:
+        usual["signed"] = False
+    if cls is IntegratedGradients:
+        usual |= {"steps": 20, "rule": "gauss_legendre"}
+    return cls(**usual | options)
 
 
 def signed(name: str) -> AbstractAttribution:

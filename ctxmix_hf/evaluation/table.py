@@ -23,13 +23,16 @@ WIDE = 30  # rows beyond which a heatmap's table is printed as a matrix
 
 @dataclass(frozen=True)
 class Form:
-    """How a table is drawn: `"heatmap"` (y by x), `"bars"` (one per y) or `"lines"` (one per y along x) of `value`."""
+    """How a table is drawn: `"heatmap"` (y by x), `"bars"` (one per y), `"lines"` (one per y along x) or `"boxes"`
+    (one per y, a panel per x) of `value`.
+    """
 
     kind: str
     y: str
     value: str
     x: str | None = None
-    error: tuple[str, str] | None = None  # columns with the lower and the upper end of an interval
+    # columns with the lower and the upper end of an interval; of boxes whisker, quartile, quartile, whisker
+    error: tuple[str, ...] | None = None
     title: str = ""
 
 

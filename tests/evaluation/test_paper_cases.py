@@ -17,8 +17,15 @@ from ctxmix_hf.algebra.budget import Budget
 from ctxmix_hf.attribution import ATTRIBUTIONS, Case
 from ctxmix_hf.attribution.deeplift import DeepLift
 from ctxmix_hf.auto import model_path
-from ctxmix_hf.errors import InputError, OptionError
-from ctxmix_hf.evaluation import alternative_attention, identifiability, mixing, pronouns
+from ctxmix_hf.errors import InputError, MissingDependencyError, OptionError
+from ctxmix_hf.evaluation import (
+    alternative_attention,
+    hanta,
+    identifiability,
+    mixing,
+    pronouns,
+    tagging,
+)
 from ctxmix_hf.evaluation.alternatives import alternatives
 from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.context import Context
@@ -96,6 +103,25 @@ def test_hidden_tokens_exact_first_then_with_probes(monkeypatch: pytest.MonkeyPa
     gap = np.abs(np.subtract(exact[0]["hta"]["own"], probes[0][name]["own"])).mean(axis=1)
     made = brunner.sketch_errors(desk)
     assert [r.ours for r in made] == pytest.approx(gap.tolist(), abs=1e-5) and 0 < gap.max() < 0.2
+    # a wide encoder costs the square of its width: exact on the shortest few, and the entry says so
+    assert "the first 1 inputs" in brunner.exact_on_some(desk, "mrpc", 2)
+    monkeypatch.setattr(brunner, "WIDE", 127)
+    monkeypatch.setattr(brunner, "EXACT_WIDE", 1)
+    assert "the shortest 1 inputs" in brunner.exact_on_some(desk, "mrpc", 2)
+    shortest = min((0, 1), key=lambda i: len(context.ready[i].ids))
+    exact_one = brunner._exact(desk, "mrpc")
+    assert list(exact_one) == [shortest]
+    assert brunner._mixing(desk)[1][shortest][name] == exact_one[shortest]
+    assert brunner._mixing(desk)[1][1 - shortest] == probes[1 - shortest]
+
+
+def test_tags_of_a_few_tokens_have_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": "Keys fit and are old", "pair": "so are they"}]
+    desk = Desk(data={"mrpc": rows}, progress=False, pos_tags=capitals)
+    named = lambda: {r.name.partition(",")[0] for r in brunner.figure_26(desk).rows}
+    assert named() == {"NN", "DT", "[CLS]", "[SEP]"}
+    monkeypatch.setattr(brunner, "RARE", 0.2)  # of eleven tokens one is a noun, seven are not
+    assert named() == {"DT"}
 
 
 # ---- Brunner et al. 2020, section 3.3 -------------------------------------------------------------------------------
@@ -226,18 +252,45 @@ def test_parts_of_speech_come_from_a_function_or_a_column() -> None:
     assert plain.key == replace(plain, tags=("A", "B", "C")).key, "tags change no result"
 
 
+NEEDS_HANTA = pytest.mark.skipif(
+    not tagging.has_hanta(), reason="HanTa is not installed: pip install 'ctxmix-hf[pos]'"
+)
+
+
+@NEEDS_HANTA
 def test_a_real_tagger() -> None:
-    """HanTa's small English model, where it is installed (pip install HanTa); its tags are BNC's."""
-    why = "HanTa is not installed: it is for this test only"
-    hanta = pytest.importorskip("HanTa.HanoverTagger", reason=why)
-    tagger = hanta.HanoverTagger("morphmodel_en.pgz")
-
-    def tags(words: list[str]) -> list[str]:
-        return [tag for _, _, tag in tagger.tag_sent(words)]
-
-    asked: dict[str, Any] = {"methods": ["alti"], "progress": False, "pos_tags": tags}
+    """HanTa's small English model; its tags are BNC's."""
+    asked: dict[str, Any] = {"methods": ["alti"], "progress": False, "pos_tags": hanta()}
     table = cm.evaluate("mixing_pos", data=["The keys are old ."], **asked)
     assert {"NN2", "AJ0", "AT0", "[CLS]", "[SEP]"} <= set(table.column("tag"))
+
+
+PAIR = {"text": "The keys are old.", "pair": "They fit."}
+
+
+@NEEDS_HANTA
+def test_parts_of_speech_of_the_papers_by_a_real_tagger(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"items": ["Figure 26 to 37"], "progress": False}
+    (made,) = reproduce(tmp_path, "brunner", data={"mrpc": [PAIR]}, **asked).entries
+    assert {"NN2", "AJ0", "[SEP]"} <= {row["name"].partition(",")[0] for row in made["rows"]}
+
+
+def test_without_a_tagger_its_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tagging.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r"HanTa.*ctxmix-hf\[pos\]"):
+        hanta()
+    asked: dict[str, Any] = {"items": ["Figure 26 to 37"], "progress": False}
+    without = reproduce(tmp_path, "brunner", data={"mrpc": [PAIR]}, **asked)
+    assert "ctxmix-hf[pos]" in without.left_out["brunner2020, Figure 26 to 37 (mrpc)"]
+    # the advice: a function
+    (made,) = reproduce(
+        tmp_path, "brunner", data={"mrpc": [PAIR]}, pos_tags=capitals, **asked
+    ).entries
+    by_layer = {r["name"]: r["ours"] for r in made["rows"]}
+    assert {name.partition(",")[0] for name in by_layer} == {"NN", "DT", "[CLS]", "[SEP]"}
+    assert by_layer["NN, layer 1"] > by_layer["NN, layer 6"] > 0
 
 
 def test_kinds_of_tags() -> None:

@@ -15,11 +15,12 @@ from torch import Tensor
 import ctxmix_hf as cm
 from ctxmix_hf.attribution import AbstractAttribution, Case, IntegratedGradients, LedgerScores
 from ctxmix_hf.errors import OptionError, UnsupportedMethodError
-from ctxmix_hf.evaluation import sanity, signed
+from ctxmix_hf.evaluation import as_published, sanity, signed
 from ctxmix_hf.evaluation.bench import Bench
 from ctxmix_hf.evaluation.context import Context
 from ctxmix_hf.evaluation.data import read_data
 from ctxmix_hf.evaluation.metrics import cue_first
+from ctxmix_hf.evaluation.scores import MethodSet
 from ctxmix_hf.unwrapping import base_model
 
 STAGES = ["head", *(f"layer {k}" for k in range(6, 0, -1))]
@@ -202,3 +203,17 @@ def test_signed_attributions_keep_what_the_papers_use() -> None:
     assert signed("integrated_gradients") == IntegratedGradients(20, "gauss_legendre", signed=True)
     with pytest.raises(OptionError, match="grad_l2 has no sign"):
         signed("grad_l2")
+
+
+def test_two_settings_of_one_attribution_are_two_methods() -> None:
+    through = as_published("ledger", rule="through")
+    assert through == LedgerScores(rule="through")
+    made = MethodSet.of(
+        ["ledger", through, signed("integrated_gradients")], ["integrated_gradients"]
+    )
+    assert made.names == ["ledger", "ledger (rule='through')", "integrated_gradients"]
+    assert made.attributions["ledger (rule='through')"] == through
+    assert made.attributions["integrated_gradients"] == signed("integrated_gradients")
+    assert MethodSet.of([through, through]).names == ["ledger"]
+    with pytest.raises(OptionError, match=r"ledger has no option rules\. It has .*rule"):
+        as_published("ledger", rules="through")

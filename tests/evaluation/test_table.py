@@ -77,6 +77,28 @@ def test_pictures(form: Form, tmp_path: Path) -> None:
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_boxes_are_those_of_the_columns(tmp_path: Path) -> None:
+    """A panel per layer and a box per tag, drawn from quantiles."""
+    ends = ("q05", "q25", "q75", "q95")
+    rows = tuple(
+        (tag, layer, middle, 0.0, middle - 0.1, middle + 0.1, 1.0)
+        for layer in (1, 2)
+        for tag, middle in (("NN", 0.5), ("DT", 0.3))
+    )
+    table = EvaluationTable(
+        "b",
+        ("tag", "layer", "middle", *ends),
+        rows,
+        form=Form("boxes", "tag", "middle", "layer", ends),
+    )
+    figure = table.plot(tmp_path / "b.png")
+    first, second = figure.axes[1:]
+    assert [t.get_text() for t in first.get_xticklabels()] == ["NN", "DT"]
+    assert second.get_ylabel() == "layer 2" and figure.get_suptitle() == "b"
+    drawn = sorted({round(float(y), 6) for line in first.lines for y in line.get_ydata()})
+    assert drawn == [0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0]
+
+
 def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [n for n in sys.modules if n.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)

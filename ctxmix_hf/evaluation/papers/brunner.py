@@ -11,6 +11,8 @@ import numpy as np
 
 from ctxmix_hf.evaluation.alternatives import found_alternatives
 from ctxmix_hf.evaluation.attention_types import ANY, TYPES, measured
+from ctxmix_hf.evaluation.context import Context
+from ctxmix_hf.evaluation.data import Samples, tagged
 from ctxmix_hf.evaluation.identifiability import (
     NEIGHBOURS,
     Distance,
@@ -51,7 +53,9 @@ from ctxmix_hf.evaluation.papers.items import (
     resampled,
 )
 from ctxmix_hf.evaluation.sessions import Result
+from ctxmix_hf.evaluation.tagging import hanta, has_hanta
 from ctxmix_hf.recipes import method as recipe
+from ctxmix_hf.unwrapping import base_model
 
 PAPER = "brunner2020"
 BERT = "The paper's model is BERT-base: twelve layers, heads of 64."
@@ -554,6 +558,7 @@ for _number in NEAR:
 OWN = {1: 0.306, 6: 0.144, 12: 0.107}
 NOT_MAIN = {1: 0.0, 2: 0.0, 3: 0.0, 6: 0.18, 11: 0.30, 12: 0.30}
 EXACT = 20  # of them without probes
+EXACT_WIDE, WIDE = 3, 128  # of encoders wider than this, whose cost is its square: the shortest
 SKETCHED = (
     "Hidden token attribution is estimated with eight random probes per token, on all inputs unless an entry says on "
     f"which it is exact. {BERT}"
@@ -561,44 +566,55 @@ SKETCHED = (
 TELLS_ERROR = {"mrpc": "Figure 3a", "cola": "Figure 40a", "mnli": "Figure 42a"}
 
 
-def exact_on_some(data: str, n: int) -> str:
-    """On how many inputs the attribution is exact, and which rows say how far the probes are from it there."""
-    if n <= EXACT:
+def _is_wide(context: Context) -> bool:
+    width = getattr(base_model(context.bench.model).config, "hidden_size", 0)
+    return int(width or 0) > WIDE
+
+
+def exact_on_some(desk: Desk, data: str, n: int) -> str:
+    """On which inputs the attribution is exact, and which rows say how far the probes are from it there."""
+    wide = _is_wide(desk.context(data, HTA))
+    count, which = (EXACT_WIDE, "shortest") if wide else (EXACT, "first")
+    if n <= count:
         return "Hidden token attribution is exact on all inputs."
     return (
-        f'Hidden token attribution is exact on the first {EXACT} inputs; the rows "error of the probes" of '
+        f'Hidden token attribution is exact on the {which} {count} inputs; the rows "error of the probes" of '
         f"{TELLS_ERROR[data]} say how far the probes are from it there."
     )
 
 
-def _exact(desk: Desk, data: str) -> list[Result]:
-    """Statistics of the first pairs' maps without probes."""
+def _exact(desk: Desk, data: str) -> dict[int, Result]:
+    """The place of an input to the statistics of its maps without probes: of a few."""
     context = desk.context(data, HTA)
-    exact = replace(context, ready=context.ready[:EXACT], methods=[recipe("hta")])
+    places = list(range(len(context.ready)))[:EXACT]
+    if _is_wide(context):
+        places = sorted(range(len(context.ready)), key=lambda i: len(context.ready[i].ids))
+        places = sorted(places[:EXACT_WIDE])
+    ready = tuple(context.ready[i] for i in places)
+    exact = replace(context, ready=ready, methods=[recipe("hta")])
     (name,) = chosen(exact).maps
-    return [r[name] for r in statistics(exact)]
+    return {i: r[name] for i, r in zip(places, statistics(exact), strict=True)}
 
 
 def _mixing(desk: Desk, data: str = "mrpc") -> tuple[str, list[Result]]:
-    """Exact on the first pairs, with probes on the rest."""
+    """Exact on some pairs, with probes on the rest."""
     context = desk.context(data, HTA)
     (name,) = chosen(context).maps
-    exact = [{name: r} for r in _exact(desk, data)]
-    return name, [*exact, *statistics(context)[len(exact) :]]
+    exact = _exact(desk, data)
+    probed = enumerate(statistics(context))
+    return name, [{name: exact[i]} if i in exact else made for i, made in probed]
 
 
 def sketch_errors(desk: Desk, data: str = "mrpc") -> list[ItemRow]:
     """How far the probes' own contribution of a token is from the exact one, where both are known: mean over tokens."""
     context = desk.context(data, HTA)
     (name,) = chosen(context).maps
-    pairs = list(zip(_exact(desk, data), statistics(context), strict=False))
+    probed = statistics(context)
+    pairs = [(made, probed[i][name]) for i, made in _exact(desk, data).items()]
     return [
         mean_row(
             layer_name("error of the probes", layer),
-            [
-                mean_of(np.abs(np.subtract(e["own"][layer], s[name]["own"][layer])))
-                for e, s in pairs
-            ],
+            [mean_of(np.abs(np.subtract(e["own"][layer], s["own"][layer]))) for e, s in pairs],
         )
         for layer in range(len(pairs[0][0]["own"]))
     ]
@@ -627,7 +643,9 @@ def _own(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
         )
         for layer in range(depth)
     ]
-    return Found([*rows, *sketch_errors(desk, data)], len(found), exact_on_some(data, len(found)))
+    return Found(
+        [*rows, *sketch_errors(desk, data)], len(found), exact_on_some(desk, data, len(found))
+    )
 
 
 def _not_main(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
@@ -645,7 +663,7 @@ def _not_main(desk: Desk, data: str, known: dict[int, float] | None) -> Found:
                 numbers[layer],
             )
         )
-    return Found(rows, len(found), exact_on_some(data, len(found)))
+    return Found(rows, len(found), exact_on_some(desk, data, len(found)))
 
 
 def _groups(desk: Desk, data: str) -> Found:
@@ -667,7 +685,7 @@ def _groups(desk: Desk, data: str) -> Found:
                     return relative_groups(units, name, side)[group][layer]
 
                 rows.append(resampled(layer_name(label, layer), some, relative, draws=100))
-    return Found(rows, len(found), exact_on_some(data, len(found)))
+    return Found(rows, len(found), exact_on_some(desk, data, len(found)))
 
 
 def _places(desk: Desk, data: str) -> Found:
@@ -682,7 +700,7 @@ def _places(desk: Desk, data: str) -> Found:
                     return place_shares(units, name, layer)[at]
 
                 rows.append(resampled(f"{label} layer, place {d:+d}", found, share, draws=100))
-    return Found(rows, len(found), exact_on_some(data, len(found)))
+    return Found(rows, len(found), exact_on_some(desk, data, len(found)))
 
 
 OWN_FALLS = Claim(
@@ -787,7 +805,7 @@ def figure_18a(desk: Desk) -> Found:
                 if start in one
             ]
             rows.append(mean_row(f"{label} layer, places {start} to {start + 9}", values))
-    return Found(rows, len(found), exact_on_some("mrpc", len(found)))
+    return Found(rows, len(found), exact_on_some(desk, "mrpc", len(found)))
 
 
 @item(
@@ -812,8 +830,10 @@ def figure_18b(desk: Desk) -> Found:
     near = [around(r[name], i, -1) for r, i in zip(found, ready, strict=True)]
     places = sorted({d for one in near for d in one})
     rows = [mean_row(f"place {d:+d}", [one[d] for one in near if d in one]) for d in places]
-    return Found(rows, sum(bool(one) for one in near), exact_on_some("mrpc", len(found)))
+    return Found(rows, sum(bool(one) for one in near), exact_on_some(desk, "mrpc", len(found)))
 
+
+RARE = 0.01  # of the tokens: a tag that is rarer has no row
 
 # universal names first, then the beginnings of Penn's and of the British National Corpus's
 CONTENT = (
@@ -857,21 +877,26 @@ def _content_keeps_more(ours: Ours) -> bool | None:
             _content_keeps_more,
         ),
     ),
-    f"{NO_NUMBERS} Tags are given by the user; intervals are over tokens.",
+    f"{NO_NUMBERS} Intervals are over tokens; tags of less than a hundredth of the tokens have no row.",
 )
 def figure_26(desk: Desk) -> Found:
     ready = desk.context("mrpc", HTA).ready
+    if has_hanta() and not any(item.sample.tags for item in ready):
+        samples = tagged(Samples(tuple(item.sample for item in ready)), hanta()).kept
+        ready = tuple(replace(r, sample=s) for r, s in zip(ready, samples, strict=True))
     need_tags(ready)
     name, found = _mixing(desk)
     kept = own_by_tag(found, ready, name)
-    order = sorted(kept, key=lambda tag: -float(np.median(kept[tag][-1])))
+    tokens = sum(len(layers[-1]) for layers in kept.values())
+    often = [tag for tag, layers in kept.items() if len(layers[-1]) >= RARE * tokens]
+    order = sorted(often, key=lambda tag: -float(np.median(kept[tag][-1])))
     median = lambda some: float(np.median(some))
     rows = [
         resampled(layer_name(tag, layer), values, median)
         for tag in order
         for layer, values in enumerate(kept[tag])
     ]
-    return Found(rows, len(found), exact_on_some("mrpc", len(found)))
+    return Found(rows, len(found), exact_on_some(desk, "mrpc", len(found)))
 
 
 # ---- other corpora (appendix D) -----------------------------------------------------------------------------------

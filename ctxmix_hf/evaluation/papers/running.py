@@ -72,8 +72,8 @@ def reproduce(
         limit: at most so many sentences per item, drawn with the seed.
         seed: of that draw.
         fitting: how the maps of identifiability are learned; `ctxmix_hf.evaluation.PAPER` is the paper's way.
-        pos_tags: a function from a list of words to their parts of speech, for the figures that need them; rows may
-            have a column `pos_tags` instead.
+        pos_tags: a function from a list of words to their parts of speech, for the figures that need them; None:
+            the rows' column `pos_tags`, else HanTa's English model where it is installed (the extra `pos`).
         progress: a bar with an estimate: True, False, or None where stderr is a terminal.
         trust_remote_code: run the code that lies beside the models' weights: only if you have read it.
 

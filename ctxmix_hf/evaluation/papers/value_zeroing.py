@@ -226,7 +226,7 @@ def _fewest(ours: Ours, label: str) -> float:
     "The paper names four layers of twelve; intervals resample the labels' code lengths.",
 )
 def figure_3(desk: Desk) -> Found:
-    made = codes(desk.context("blimp", MOST))
+    made = codes(desk.context("blimp"))  # all of them: one forward pass each
     rows = []
     for layer, code in enumerate(made):
         bits = list(code.each)
