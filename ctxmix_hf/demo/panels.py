@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 import ctxmix_hf as cm
+from ctxmix_hf.demo import handlers
 from ctxmix_hf.demo.limits import info_of
 from ctxmix_hf.viz.colours import ground
 from ctxmix_hf.viz.names import people_name
@@ -42,11 +43,10 @@ def method_info(method: str, slow: str = "") -> str:
     )
 
 
-def why_panel(account: str, others: dict[str, Any]) -> str:
+def why_panel(*asked: str) -> str:
     """The ledger, and other answers to the same question under it."""
-    lines = "".join(
-        f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>" for made in others.values()
-    )
+    account, others = handlers.why(*asked)
+    lines = score_lines(others)
     beside = (
         f"<div class='ctxmix-others'><h2>What others say about the same output</h2>{lines}</div>"
         if lines
@@ -91,15 +91,16 @@ def score_lines(attributions: dict[str, Any]) -> str:
     )
 
 
-def progress(done: int, of: int, name: str = "") -> str:
-    """How far a table of methods is."""
-    said = (
-        f"{done} of {of} methods, now {people_name(name)}"
-        if of
-        else "Looking which methods are quick"
-    )
-    bar = f"<progress max='{of}' value='{done}' aria-label='Methods done'></progress>" if of else ""
-    return f"<div class='ctxmix-progress' role='status'>{bar} {escape(said)}</div>"
+def scored(model: str, text: str, pair: str = "") -> str:
+    """The same of a prediction."""
+    lines = {name: handlers.scores(model, text, name, pair) for name in handlers.SCORES}
+    return f"<div id='scores'>{score_lines(lines)}</div>"
+
+
+def progress(done: int, of: int, name: str = "") -> dict[str, Any]:
+    """How far a table of methods is; the page says it where it says how long something takes."""
+    said = f"{done} of {of} methods, now {people_name(name)}"
+    return {"done": done, "of": of, "said": said if of else "Looking which methods are quick"}
 
 
 def agreement_table(result: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 NEW = "The boys near the school [MASK] tired."
+OTHER = "The boys [MASK] tired."
 MAIN = "#map-main canvas"
 
 
@@ -75,6 +76,59 @@ def test_a_slow_map_does_not_overwrite_the_example_clicked_after_it(visit: Any) 
     assert page.page.input_value("#text textarea") == "Many girls insulted [MASK]."
     assert page.page.get_attribute("#prediction", "data-text") == "Many girls insulted [MASK]."
     page.page.unroute("**/queue/join*")
+
+
+def test_what_was_typed_after_an_example_was_clicked_stays(visit: Any) -> None:
+    """The example's request reaches the server last: it stops what was asked before it, not after it."""
+    page = visit()
+    idle(page, KEYS)
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.page.route("**/queue/join*", hold)
+    page.page.get_by_role("button", name="Anaphora").click()
+    page.page.wait_for_function("document.querySelector('#text textarea').value.includes('girls')")
+    text = "The boys like the girl and the old teacher . " * 11
+    with page.page.expect_response("**/queue/join*"):
+        page.ask(text)
+    held[0].continue_()
+    idle(page, text.strip())
+    assert page.page.input_value("#text textarea") == text
+    page.page.unroute("**/queue/join*")
+
+
+@pytest.mark.parametrize("entered", [True, False])
+def test_what_is_typed_while_a_link_opens_stays(visit: Any, entered: bool) -> None:
+    """The server's answer to the link fills no field that was changed meanwhile, here or on a tab."""
+    page = visit(wait=False, query="?" + urlencode({"text": OTHER, "model": "ctxmix/sentiment"}))
+    held: list[Any] = []
+    free: list[bool] = []
+    page.page.route(
+        "**/queue/join*", lambda route: route.continue_() if free else held.append(route)
+    )
+    page.page.reload()
+    page.page.wait_for_selector("#map-main [data-ready], #map-main .cmx[data-ready]")
+    page.page.fill("#text textarea", NEW)
+    if entered:
+        page.page.press("#text textarea", "Enter")
+    page.page.wait_for_timeout(300)
+    free.append(True)
+    for route in held:
+        route.continue_()
+    if entered:
+        idle(page, NEW)
+    else:
+        page.page.wait_for_function(
+            "(text) => document.querySelector('#map-main canvas').dataset.text === text", arg=OTHER
+        )
+        page.page.wait_for_selector(f"{MAIN}[aria-busy=true]")  # typed, not asked for
+    assert page.page.input_value("#text textarea") == NEW
+    page.errors.clear()  # gradio's own stream complains when its page is left
 
 
 def test_answers_in_the_wrong_order(visit: Any) -> None:
