@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -170,16 +173,98 @@ def test_a_refused_model_dims_the_other_ones_map(visit: Any, server: Server) -> 
     assert page.page.get_attribute(MAIN, "data-model") == "ctxmix/agreement"
 
 
-def test_a_long_run_can_be_stopped(visit: Any) -> None:
+LONG_RUNS = {  # slot: tab, a field of it and what is asked there, what asks, where the answer will stand
+    "main": ("Map", "#text", NEW, "#show", "#map-main canvas"),
+    "why": ("Why this output?", "#why-word", "were", "#why-button", "#why .ctxmix-host"),
+    "similarity": ("Similarity", "#text-b", NEW, "#similarity-button", "#similarity .ctxmix-host"),
+    "ranking": ("Similarity", "#documents", "One.\nTwo.", "#rank-button", "#ranking .ctxmix-host"),
+    "compare": ("Compare", "#text", NEW, "#compare-button", "#map-difference canvas"),
+    "agreement": ("Compare", "", "", "#agreement-button", "#agreement .ctxmix-host"),
+    "image": ("Images", "#vision-model", "nobody/nothing", "#image-button", "#map-image canvas"),
+}
+
+
+def test_every_long_run_says_how_long_it_takes_and_can_be_stopped(visit: Any) -> None:
+    """On every tab, in one way: the time, a picture that is dimmed, and Stop, which the server is told."""
     page = visit()
     idle(page, KEYS)
-    page.page.evaluate(
-        "window.ctxmixSpace.ask('main', 'ctxmix/agreement', 'alti', 'never answered')"
+    for slot, (tab, field, text, button, picture) in LONG_RUNS.items():
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        if slot != "agreement":
+            page.page.wait_for_selector(f"{picture}[aria-busy=false]", timeout=40000)
+        page.page.route("**/queue/join*", lambda route: None)  # nothing is ever answered
+        if field:
+            box = page.page.locator(f"{field} textarea, {field} input").first
+            before = box.input_value()
+            box.fill(text)
+        page.page.click(button)
+        line = f".ctxmix-wait[data-slot={slot}]"
+        page.page.wait_for_selector(f"{line} >> text=Computing")
+        page.page.wait_for_selector(f"{line} >> text=/^[1-9][0-9]* s$/")
+        page.page.wait_for_selector(f"{picture}[aria-busy=true]")
+        number = page.page.evaluate("(slot) => ctxmixSpace.requests.serials[slot]", slot)
+        with page.page.expect_request(
+            lambda r, said=f"{slot}:{number}": said in (r.post_data or "")
+        ):
+            page.page.click(f"{line} button")
+        page.page.wait_for_selector(line, state="detached")
+        assert page.page.locator(".ctxmix-pending:visible, .cmx-pending:visible").count() == 0, slot
+        page.page.unroute("**/queue/join*")
+        if field:
+            page.page.wait_for_selector(f"{picture}[aria-busy=true]")  # not what the field says
+            box.fill(before)
+            page.page.wait_for_selector(f"{picture}[aria-busy=false]")
+
+
+def test_stop_ends_the_work(visit: Any, server: Server) -> None:
+    """A ranking of long texts: once it is stopped, nothing computes any more."""
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Similarity").click()
+    page.page.wait_for_selector("#ranking .ctxmix-host[aria-busy=false] >> text=1. ")
+    long = "The boys like the girl and the old teacher . " * 11
+    page.page.fill("#text-a textarea, #text-a input", long)
+    page.page.fill("#documents textarea", "\n".join(f"{long}{k}" for k in range(20)))
+    page.page.click("#rank-button")
+    page.page.wait_for_selector(".ctxmix-wait[data-slot=ranking] >> text=/^[1-9][0-9]* s$/")
+    busy = work(server.pid, 0.5)
+    page.page.click(".ctxmix-wait[data-slot=ranking] button")
+    page.page.wait_for_timeout(1000)
+    idle_after = work(server.pid, 1.0)
+    assert busy > 0.2 and idle_after < 0.2, (busy, idle_after)
+
+
+def work(pid: int, seconds: float) -> float:
+    """How much processor the server's workers use in a while."""
+
+    def used() -> float:
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended meanwhile
+            if int(fields[1]) == pid:
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    time.sleep(seconds)
+    return used() - before
+
+
+def test_the_tab_that_is_open_follows_another_text(visit: Any) -> None:
+    """With the word of the new text: the example's own word goes with the example."""
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Why this output?").click()
+    page.page.wait_for_selector("#why .ctxmix-host[aria-busy=false] svg")
+    page.ask(NEW)
+    page.page.wait_for_function(
+        "(text) => document.querySelector('#map-main canvas').dataset.text === text", arg=NEW
     )
-    page.page.wait_for_selector("#pending:not([hidden]) >> text=Computing")
-    page.page.click("#pending button")
-    page.page.wait_for_selector("#pending", state="hidden")
-    idle(page, KEYS)  # the fields still say what the map shows
+    page.page.wait_for_selector("#why .ctxmix-host[aria-busy=false] >> text=school")
+    assert page.page.input_value("#why-word textarea, #why-word input") == ""
 
 
 def test_a_text_of_unknown_words(visit: Any) -> None:
