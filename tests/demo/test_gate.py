@@ -361,7 +361,6 @@ def test_stopping_one_request_leaves_those_that_were_asked_after_it() -> None:
     made.running.clear()
     for order, slot, page in ((3, "main", "page"), (4, "main", "page"), (3, "why", "page")):
         late = gate.Task("v", (page,), slot=slot, order=order)
-        made.waiting.append(late)
         made.replace(slot, (page,), late)
         assert late.replaced == (order == 3 and slot == "main")
 
