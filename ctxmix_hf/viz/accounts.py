@@ -21,6 +21,7 @@ from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
 
 SHOWN = 10  # bars of a waterfall before the rest is one bar
 LINKS = 60  # lines of a flow graph
+PATHS = 6  # as many paths from the input to the output fit always, however deep the model
 TWO_WIDTHS = ".cmx-narrow{display:none}@media(max-width:560px){.cmx-broad{display:none}.cmx-narrow{display:block}}"
 STYLE = (
     "<style>.cmx-ledger{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-ledger "
@@ -272,9 +273,10 @@ def _under(labels: list[str], left: float, wide: float, y: float) -> str:
 
 
 BIASES, OUTPUT = -1, -2  # as source and as target of a link
+Link = tuple[int, int, int, float]  # layer from 0, source, target, contribution
 
 
-def flows(l: Ledger) -> list[tuple[int, int, int, float]]:
+def flows(l: Ledger) -> list[Link]:
     """`(layer from 0, source, target, contribution)`, from the input to the output: attention between
     tokens by the edges, what stays in each token's own stream, what biases put in (source `BIASES`),
     and above the last layer what every token and the head's biases give to the output (target `OUTPUT`).
@@ -297,12 +299,62 @@ def flows(l: Ledger) -> list[tuple[int, int, int, float]]:
     return [*found, (depth, BIASES, OUTPUT, float(l.value[0]) - float(rows[depth].sum()))]
 
 
-def drawn_flows(l: Ledger) -> tuple[list[tuple[int, int, int, float]], str]:
-    """The largest links, and how much of everything they are."""
+def _widest(links: list[Link], inward: bool) -> dict[tuple[int, int], tuple[float, Link | None]]:
+    """By point (its layer and token): how wide the widest way is that leads there from the input or a
+    bias (from there to the output, unless `inward`), which is as wide as its narrowest link, and the
+    link at this end of it.
+    """
+    found: dict[tuple[int, int], tuple[float, Link | None]] = {}
+    for link in sorted(links, key=lambda f: f[0] if inward else -f[0]):
+        layer, source, target, value = link
+        below, above = (layer, source), (layer + 1, target)
+        here, before = (above, below) if inward else (below, above)
+        ends = (layer == 0 or source == BIASES) if inward else target == OUTPUT
+        width = min(abs(value), float("inf") if ends else found.get(before, (0.0, None))[0])
+        if width > found.get(here, (0.0, None))[0]:
+            found[here] = (width, link)
+    return found
+
+
+def drawn_flows(l: Ledger) -> tuple[list[Link], str]:
+    """Whole paths from the input (or a bias) to the output, the widest first, and how much of everything
+    their links are. A path is as wide as its narrowest link.
+    """
     every = flows(l)
-    kept = sorted(every, key=lambda f: -abs(f[3]))[:LINKS]
+    depth = max(f[0] for f in every)
+    start, end = _widest(every, True), _widest(every, False)
+
+    def path(link: Link) -> list[Link]:
+        """The widest one through this link; nothing where the link leads nowhere."""
+        whole, (layer, source, target, _) = [link], link
+        while layer > 0 and source != BIASES:
+            before = start.get((layer, source), (0.0, None))[1]
+            if before is None:
+                return []
+            whole.insert(0, before)
+            layer, source = before[:2]
+        layer, *_ = link
+        while target != OUTPUT:
+            after = end.get((layer + 1, target), (0.0, None))[1]
+            if after is None:
+                return []
+            whole.append(after)
+            layer, _, target, _ = after
+        return whole
+
+    paths = [whole for link in every if link[3] and (whole := path(link))]
+    paths.sort(key=lambda whole: -min(abs(f[3]) for f in whole))
+    kept: dict[Link, None] = {}
+    for whole in paths:
+        more = [f for f in whole if f not in kept]
+        if len(kept) + len(more) > max(LINKS, PATHS * (depth + 1)):
+            break
+        kept |= dict.fromkeys(more)
     share = sum(abs(f[3]) for f in kept) / (sum(abs(f[3]) for f in every) or 1.0)
-    said = f"Showing {share:.0%} of what flows to {float(l.value[0]):+.3g} ({len(kept)} of {len(every)} links)."
+    said = (
+        f"Showing {share:.0%} of what flows to {float(l.value[0]):+.3g}: the widest whole paths from "
+        f"input to output ({len(kept)} of {len(every)} links)."
+    )
     return sorted(kept, key=lambda f: abs(f[3])), said
 
 
