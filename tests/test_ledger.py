@@ -656,7 +656,7 @@ def test_what_flows_through_a_token_is_what_was_counted_there(masked: Any) -> No
 def test_what_is_drawn_of_the_flow_leads_from_the_input_to_the_output(
     masked: Any, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole paths, the widest first: no link comes from nowhere, none leads nowhere; and what share they are is said."""
+    """Whole paths, the widest first: no link comes from nowhere or leads nowhere; and what share they are is said."""
     from ctxmix_hf.viz import accounts
     from ctxmix_hf.viz.accounts import BIASES, OUTPUT
 

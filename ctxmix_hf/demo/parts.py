@@ -12,7 +12,7 @@ from gradio.utils import get_upload_folder, is_in_or_equal
 import ctxmix_hf as cm
 from ctxmix_hf.demo import examples, gate, handlers, options, panels, pictures
 from ctxmix_hf.errors import InputError
-from ctxmix_hf.viz.canvas import as_json, bundle, script, style
+from ctxmix_hf.viz.canvas import aloud, as_json, bundle, script, style
 from ctxmix_hf.viz.names import listed_name
 
 _ON_LOAD = """
@@ -74,7 +74,7 @@ def assets(methods: dict[str, str]) -> Any:
     names = f"Object.assign(window.ctxmixSpace, {as_json(told)});"
     return gr.HTML(
         f"<style>{style()}\n{asset('page.css')}</style>",
-        js_on_load=f"{script()}\n{page_script()}\n{names}",
+        js_on_load=f"{script()}\n{aloud()}\n{page_script()}\n{names}",
         elem_id="ctxmix-assets",
         padding=False,
         apply_default_css=False,

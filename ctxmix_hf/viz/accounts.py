@@ -1,8 +1,8 @@
 """A ledger to look at: coloured sentence, waterfall down to the value, layers by tokens, and the
 flow from input to output.
 
-The pictures are SVG without scripts, so that a notebook, a file and the page show the same; a
-pointer over anything drawn gives its number.
+The pictures are SVG, the same in a notebook, in a file and on the page; a pointer over anything
+drawn gives its number, as do a tap and the arrow keys (`js/marks.js`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ctxmix_hf.results.ledgers import Ledger
+from ctxmix_hf.viz.canvas import aloud
 from ctxmix_hf.viz.colours import NEGATIVE, NEUTRAL, POSITIVE, ground, ink, shade, tint
 from ctxmix_hf.viz.figures import colour_map, drawable, fonts, label_axis, new_figure
 from ctxmix_hf.viz.payload import finite, visible
@@ -39,7 +40,7 @@ def framed(name: str, width: float, height: float, body: str) -> str:
     """
     size = f"width:100%;max-width:{width:.0f}px;min-width:{0.85 * width:.0f}px"
     return (
-        f"<div class='cmx-wide' tabindex='0' role='group' aria-label='{name}'>"
+        f"<div class='cmx-wide' tabindex='0' role='group' aria-label='{name}, arrow keys tell its numbers'>"
         f"<svg role='img' aria-label='{name}' viewBox='0 0 {width:.0f} {height:.0f}' style='{size}'>"
         f"{body}</svg></div>"
     )
@@ -132,7 +133,7 @@ def ledger_fragment(l: Ledger, example: int = 0) -> str:
         f"<p>{escape(one.finding())}</p>{_sentence(one)}"
         f"<h2>From the tokens and biases to the output</h2>{_waterfall(one)}"
         f"<h2>Where the contributions stand after each layer</h2>{_layers(one)}{_flow(one)}"
-        f"<p style='opacity:.75'>{escape(balance(one))}</p></div>"
+        f"<p style='opacity:.75'>{escape(balance(one))}</p></div><script>{aloud()}</script>"
     )
 
 
@@ -161,7 +162,10 @@ def _sentence(l: Ledger) -> str:
             f"<span class='chip' title='{value:+.4g}' style='{edge}background:{ground(value, top)}'>"
             f"{escape(label)}</span>"
         )
-    return f"<p dir='auto' style='line-height:2.1'>{' '.join(chips)}</p>"
+    return (
+        "<div class='cmx-words' tabindex='0' role='group' dir='auto' style='line-height:2.1' "
+        f"aria-label='words and biases, arrow keys tell their numbers'>{' '.join(chips)}</div>"
+    )
 
 
 def steps(l: Ledger, most: int = SHOWN) -> list[tuple[str, float]]:
@@ -318,7 +322,7 @@ def _widest(links: list[Link], inward: bool) -> dict[tuple[int, int], tuple[floa
 
 def drawn_flows(l: Ledger) -> tuple[list[Link], str]:
     """Whole paths from the input (or a bias) to the output, the widest first, and how much of everything
-    their links are. A path is as wide as its narrowest link.
+    their links are. A path is as wide as its narrowest link. Half of the room is for those from the input.
     """
     every = flows(l)
     depth = max(f[0] for f in every)
@@ -345,11 +349,14 @@ def drawn_flows(l: Ledger) -> tuple[list[Link], str]:
     paths = [whole for link in every if link[3] and (whole := path(link))]
     paths.sort(key=lambda whole: -min(abs(f[3]) for f in whole))
     kept: dict[Link, None] = {}
-    for whole in paths:
-        more = [f for f in whole if f not in kept]
-        if len(kept) + len(more) > max(LINKS, PATHS * (depth + 1)):
-            break
-        kept |= dict.fromkeys(more)
+    room = max(LINKS, PATHS * (depth + 1))
+    from_input = [whole for whole in paths if whole[0][1] != BIASES]
+    for some, most in ((from_input, room // 2), (paths, room)):
+        for whole in some:
+            more = [f for f in whole if f not in kept]
+            if len(kept) + len(more) > most:
+                break
+            kept |= dict.fromkeys(more)
     share = sum(abs(f[3]) for f in kept) / (sum(abs(f[3]) for f in every) or 1.0)
     said = (
         f"Showing {share:.0%} of what flows to {float(l.value[0]):+.3g}: the widest whole paths from "
