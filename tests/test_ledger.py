@@ -652,6 +652,55 @@ def test_what_flows_through_a_token_is_what_was_counted_there(masked: Any) -> No
     assert torch.allclose(biases, above, atol=1e-10)  # of each layer, and of the head
 
 
+@pytest.mark.parametrize("rule", ["frozen", "through"])
+def test_what_is_drawn_of_the_flow_leads_from_the_input_to_the_output(
+    masked: Any, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole paths, the widest first: no link comes from nowhere or leads nowhere; and what share they are is said."""
+    from ctxmix_hf.viz import accounts
+    from ctxmix_hf.viz.accounts import BIASES, OUTPUT
+
+    l = cm.ledger(masked, TEXT, class_index="are", rule=rule)
+    every = accounts.flows(l)
+    depth = max(layer for layer, *_ in every)
+    for most in (depth + 1, 20, 60, 10_000):
+        monkeypatch.setattr(accounts, "LINKS", most)
+        kept, said = accounts.drawn_flows(l)
+        assert set(kept) <= set(every) and len(set(kept)) == len(kept)
+        leaves = {(layer, source) for layer, source, *_ in kept}
+        arrives = {(layer + 1, target) for layer, _, target, _ in kept}
+        for layer, source, target, _ in kept:
+            assert layer == 0 or source == BIASES or (layer, source) in arrives
+            assert target == OUTPUT or (layer + 1, target) in leaves
+        share = sum(abs(link[3]) for link in kept) / sum(abs(link[3]) for link in every)
+        assert f"{share:.0%}" in said and f"{len(kept)} of {len(every)} links" in said
+        assert len(kept) <= max(most, accounts.PATHS * (depth + 1))
+        assert _widest(kept, depth) == _widest(every, depth)  # the widest of all is there
+    going = [
+        link for link in every if link[3]
+    ]  # with room for everything, what is missing leads nowhere
+    while True:
+        leaves = {(layer, source) for layer, source, *_ in going}
+        on = [f for f in going if f[2] == OUTPUT or (f[0] + 1, f[2]) in leaves]
+        if len(on) == len(going):
+            break
+        going = on
+    assert set(kept) == set(going)
+
+
+def _widest(every: list[Any], depth: int) -> float:
+    """How wide the narrowest link of the widest path from the input to the output is, by trying all of them."""
+    paths = [[link] for link in every if link[0] == 0 and link[1] >= 0]
+    for layer in range(1, depth + 1):
+        paths = [
+            [*path, link]
+            for path in paths
+            for link in every
+            if link[0] == layer and link[1] == path[-1][2]
+        ]
+    return max(min(abs(link[3]) for link in path) for path in paths)
+
+
 def test_the_figure_shows_what_the_page_shows(masked: Any) -> None:
     l = cm.ledger(masked, TEXT, class_index="are")
     figure = l.plot()

@@ -178,13 +178,17 @@ def precomputed_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, A
 
 
 def listing(
-    name: str, split: str, words: str, method: Any = "", key: Any = ""
+    name: str, split: str, words: str, method: Any = "", key: Any = "", serial: str = ""
 ) -> tuple[Any, Any, Any, Any]:
     """Choices of split, example and method (what was chosen stays where it still exists), and for the
     widget why there is nothing to choose.
     """
     try:
-        splits, methods, found = gate.run(stores.choices, name, split, words)
+        splits, methods, found = gate.latest(
+            "precomputed", stores.choices, name, split, words, order=serial
+        )
+    except gate.Overtaken:
+        return gr.skip(), gr.skip(), gr.skip(), gr.skip()
     except cm.CtxmixError as error:
         return gr.skip(), gr.skip(), gr.skip(), {"error": panels.message(str(error))}
     none = {"error": panels.message("No example contains these words.", "warn")}
@@ -204,7 +208,9 @@ def found(
     name: str, split: str, words: str, method: Any = "", key: Any = "", serial: str = ""
 ) -> tuple[Any, Any, Any, Any]:
     """The choices, and the map of the one that stands there then."""
-    *choices, wrong = listing(name, split, words, method, key)
+    *choices, wrong = listing(name, split, words, method, key, serial)
+    if "choices" not in choices[1] and "error" not in wrong:
+        return (*choices, wrong)  # overtaken
     if "error" in wrong:
         asked = parts.fields(store=name, store_split=split, store_search=words)
         return (*choices, {**wrong, "serial": serial, "fields": asked})
@@ -221,7 +227,11 @@ def opened(
     if not key:
         return {**stamp, "error": panels.message("Choose an example.", "warn")}
     try:
-        shown = gate.run(stores.view, name, str(key), str(method or ""))
+        shown = gate.latest(
+            "precomputed", stores.view, name, str(key), str(method or ""), order=serial
+        )
+    except gate.Overtaken:
+        return gr.skip()
     except cm.CtxmixError as error:
         return {**stamp, "error": panels.message(str(error))}
     asked |= parts.fields(

@@ -276,6 +276,7 @@ class Gate:
         self.running: list[Task] = []
         self.computed, self.stopped, self.dropped = Counter[str](), Counter[str](), 0
         self._spent: dict[str, tuple[float, float]] = {}  # visitor -> (seconds, when that was)
+        self._ended: dict[tuple[str, str], int] = {}  # (page, part of it) -> last request stopped
         self._changed = LISTENERS.changed
         atexit.register(self.close)
 
@@ -305,20 +306,30 @@ class Gate:
                     self.stopped[task.visitor] += 1
             raise
 
-    def replace(self, slot: str, keys: tuple[str, ...], by: Task | None = None) -> int:
+    def replace(
+        self, slot: str, keys: tuple[str, ...], by: Task | None = None, order: int | None = None
+    ) -> int:
         """What this page still computes for that part of it is not wanted any more; how much that was.
-        Of two requests the one the page asked last stays, whichever came first.
+        Of two requests the one the page asked last stays, whichever came first. With `order` it is what
+        was asked up to that number, also where it is yet to come.
         """
         with self._changed:
+            page = (slot, keys[0] if keys else "")
+            if by is None and order and keys:
+                last = max(order, self._ended.pop(page, 0))
+                self._ended = dict([*self._ended.items(), (page, last)][-1000:])
             same = [
                 task
                 for task in (*self.waiting, *self.running)
                 if slot and task.slot == slot and task.keys[:1] == keys[:1] and keys
             ]
-            old = [task for task in same if by is None or task.order <= by.order]
+            until = order if by is None else by.order
+            old = [task for task in same if until is None or task.order <= until]
             for task in old:
                 task.replaced = True
-            if by is not None and len(old) < len(same):
+            if by is not None and (
+                len(old) < len(same) or 0 < by.order <= self._ended.get(page, 0)
+            ):
                 by.replaced = True
             self._changed.notify_all()
         return len(old)
@@ -465,17 +476,22 @@ def latest(slot: str, function: Callable[..., Any], *args: Any, order: Any = "")
     """The same for one part of the page: what was asked for it before is stopped, its answer would come
     too late (`Overtaken`). `order` is the number the page gave this request.
     """
-    number = int(order) if str(order).isdecimal() else 0
-    return _run(slot, function, args, {}, number)
+    return _run(slot, function, args, {}, _number(order))
 
 
-def cancel(slot: str) -> int:
-    """Stop what this visitor's page computes for that part of it."""
+def _number(order: Any) -> int:
+    return int(order) if str(order).isascii() and str(order).isdecimal() else 0
+
+
+def cancel(slot: str, order: Any = "") -> int:
+    """Stop what this visitor's page computes for that part of it and asked up to that number."""
     from gradio.context import LocalContext
 
     request = LocalContext.request.get(None)  # without an event of its own: this is not queued
     session = None if request is None else request.session_hash
-    return GATE.replace(slot, (session,)) if GATE is not None and session else 0
+    if GATE is None or not session:
+        return 0
+    return GATE.replace(slot, (session,), order=_number(order))
 
 
 def _visitor() -> tuple[str, tuple[str, ...]]:

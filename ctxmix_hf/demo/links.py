@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,8 +46,7 @@ def _top(asked: Mapping[str, str], page: Parts) -> Found:
     if method.partition("+")[0] in handlers.map_methods():
         found[page["method"]] = method
     if asked.get("scores"):
-        html = f"<div id='scores'>{parts.score(model, text, pair)}</div>"
-        found[page["scores"]] = {"html": html}
+        found[page["scores"]] = parts.score(model, text, pair)
     return found
 
 
@@ -147,11 +147,49 @@ TABS: dict[str, Callable[[Mapping[str, str], Parts], Found]] = {
 }
 
 
+FIELDS = {  # what people fill in, by what it is asked for
+    "main": TOP,
+    "why": ("word", "foil", "rule"),
+    "compare": ("mode", "other_model", "other_method", "other_text", "other_options"),
+    "similarity": ("a", "b"),
+    "ranking": ("documents",),
+    "image": ("picture", "vision", "vision_method"),
+}
+
+
+def told(found: Found, page: Parts) -> tuple[Found, str]:
+    """What the address shows, and apart from it what fields should say: by what they are for and by their
+    ids, with what they say as the page opens. The browser fills those that nobody has changed meanwhile.
+    """
+    shown, said = dict(found), dict[str, dict[str, list[Any]]]()
+    for slot, names in FIELDS.items():
+        for name in names:
+            part = page[name]
+            value = shown.pop(part, None)
+            if isinstance(value, dict):
+                rest = {key: given for key, given in value.items() if key != "value"}
+                shown |= {part: rest} if len(rest) > 1 else {}
+                value = value.get("value")
+            if value is not None:
+                labels = {key: label for label, key in getattr(part, "choices", [])}
+                before = str(labels.get(part.value, part.value) or "").strip()
+                said.setdefault(slot, {})[part.elem_id] = [value, before]
+    return shown, json.dumps(said)
+
+
 def add(blocks: Any, page: Parts, private: dict[str, Any]) -> None:
     """When the page loads with something in its address, show that."""
+    filled = [page[name] for names in FIELDS.values() for name in names]
+    link = gr.Textbox("", visible="hidden")
 
     def load(request: gr.Request) -> Found:
         found = reopen(dict(request.query_params), page) if request else {}
-        return found or {page["now"]: gr.skip()}
+        shown, said = told(found, page)
+        return {**shown, link: said} if found else {page["now"]: gr.skip()}
 
-    blocks.load(load, None, list(page.values()), **{**private, "show_progress": "hidden"})
+    hidden = {**private, "show_progress": "hidden"}
+    ids = json.dumps([part.elem_id for part in filled])
+    js = f"(told) => window.ctxmixSpace.fill(told, {ids})"
+    blocks.load(load, None, [*page.values(), link], **hidden).then(
+        None, [link], filled, js=js, **hidden
+    )

@@ -46,7 +46,6 @@ FOOT = "<p class='ctxmix-foot'>Papers: {papers} · {ours}</p>".format(
         f"<a href='{PROJECT_URLS[name]}'>{name}</a>" for name in ("Documentation", "Repository")
     ),
 )
-PENDING = """<div id='pending' role='status' hidden><span></span> <button type='button'>Stop</button></div>"""
 TABS = ("map", "why", "embeddings", "compare", "image", "precomputed", "share")
 
 
@@ -117,7 +116,7 @@ def _top() -> Parts:
         elem_id="pair",
         container=False,
     )
-    parts.html("message-box", f"<div id='message'></div>{PENDING}")
+    parts.html("message-box", "<div id='message'></div>")
     settings = gr.Textbox("", label="Options of the method", elem_id="options", visible="hidden")
     part = gr.Textbox("", label="Paragraph shown by words", elem_id="part", visible="hidden")
     stop = gr.Button("Stop", elem_id="stop", visible="hidden")
@@ -165,10 +164,7 @@ def _map_tab(made: Parts) -> Parts:
             )
             scores = parts.panel("scores-panel")
     compute.click(
-        lambda model, text, pair, serial: {
-            "serial": serial,
-            "html": f"<div id='scores'>{parts.score(model, text, pair)}</div>",
-        },
+        parts.score,
         [made["model"], made["text"], made["pair"], made["serial"]],
         scores,
         concurrency_id="model",
@@ -425,8 +421,23 @@ def _compare_tab(made: Parts) -> Parts:
     }
 
 
+def stopped(asked: str) -> None:
+    """A part of the page and the number of its last request: neither it nor one before it is computed."""
+    slot, _, number = str(asked).rpartition(":")
+    gate.cancel(slot, number)
+
+
 def _events(made: Parts) -> None:
     """A new text, model or method: the map with what stands beside it, and the open tab."""
+    # the word to explain and its foil belong to an example: they go with it, before anything is asked
+    gr.on(
+        [made["text"].submit, made["show"].click, made["model"].input],
+        None,
+        [made[name] for name in ("model", "text", "word", "foil")],
+        [made["word"], made["foil"]],
+        js="(...fields) => window.ctxmixSpace.reason(...fields)",
+        **PRIVATE,
+    )
     asked = [made[name] for name in (*FIELDS, "part", "serial")]
     triggers = [
         made["text"].submit,
@@ -471,14 +482,12 @@ def _events(made: Parts) -> None:
                 **PRIVATE,
             )
         )
-    made["stop"].click(lambda: gate.cancel("main") and None, None, None, queue=False, **PRIVATE)
-    # the word to explain and its foil belong to an example: they go with it
-    gr.on(
-        [made["text"].submit, made["show"].click, made["model"].input],
+    made["stop"].click(
+        stopped,
+        made["serial"],
         None,
-        [made[name] for name in ("model", "text", "word", "foil")],
-        [made["word"], made["foil"]],
-        js="(...fields) => window.ctxmixSpace.reason(...fields)",
+        queue=False,
+        js="() => window.ctxmixSpace.stopped",
         **PRIVATE,
     )
     # of a tab: slot, function, fields beside the tab and the number, where the answer goes

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 import ctxmix_hf as cm
+from ctxmix_hf.demo import handlers
 from ctxmix_hf.demo.limits import info_of
 from ctxmix_hf.viz.colours import ground
 from ctxmix_hf.viz.names import people_name
@@ -42,11 +43,10 @@ def method_info(method: str, slow: str = "") -> str:
     )
 
 
-def why_panel(account: str, others: dict[str, Any]) -> str:
+def why_panel(*asked: str) -> str:
     """The ledger, and other answers to the same question under it."""
-    lines = "".join(
-        f"<div class='ctxmix-scores'>{made.words()._repr_html_()}</div>" for made in others.values()
-    )
+    account, others = handlers.why(*asked)
+    lines = score_lines(others)
     beside = (
         f"<div class='ctxmix-others'><h2>What others say about the same output</h2>{lines}</div>"
         if lines
@@ -91,19 +91,49 @@ def score_lines(attributions: dict[str, Any]) -> str:
     )
 
 
-def progress(done: int, of: int, name: str = "") -> str:
-    """How far a table of methods is."""
-    said = (
-        f"{done} of {of} methods, now {people_name(name)}"
-        if of
-        else "Looking which methods are quick"
+def scored(model: str, text: str, pair: str = "") -> str:
+    """The same of a prediction."""
+    lines = {name: handlers.scores(model, text, name, pair) for name in handlers.SCORES}
+    return f"<div id='scores'>{score_lines(lines)}</div>"
+
+
+def progress(done: int, of: int, name: str = "") -> dict[str, Any]:
+    """How far a table of methods is; the page says it where it says how long something takes."""
+    said = f"{done} of {of} methods, now {people_name(name)}"
+    return {"done": done, "of": of, "said": said if of else "Looking which methods are quick"}
+
+
+def agreement_finding(result: dict[str, Any]) -> str:
+    """What the table says, in words: how far the methods agree, which of them most and least."""
+    names, table = [people_name(name) for name in result["methods"]], result["correlation"]
+    pairs = {
+        (i, j): table[i][j]
+        for i in range(len(names))
+        for j in range(i)
+        if table[i][j] == table[i][j]  # a constant row correlates with nothing
+    }
+    if not pairs:
+        return ""
+    with_others = {
+        k: sum(values) / len(values)
+        for k in range(len(names))
+        if (values := [value for pair, value in pairs.items() if k in pair])
+    }
+    mean = sum(pairs.values()) / len(pairs)
+    said = f"The rows of “{result['target']}” correlate by {mean:.2f} on average"
+    if len(with_others) < 3:
+        return f"{said}."
+    most, least = (choose(with_others, key=lambda k: with_others[k]) for choose in (max, min))
+    far = min(pairs, key=lambda pair: pairs[pair])
+    return (
+        f"{said}. {names[most]} agrees most with the others ({with_others[most]:.2f}), {names[least]} "
+        f"least ({with_others[least]:.2f}); furthest apart are {names[far[1]]} and {names[far[0]]} "
+        f"({pairs[far]:.2f})."
     )
-    bar = f"<progress max='{of}' value='{done}' aria-label='Methods done'></progress>" if of else ""
-    return f"<div class='ctxmix-progress' role='status'>{bar} {escape(said)}</div>"
 
 
 def agreement_table(result: dict[str, Any]) -> str:
-    """Methods by methods, coloured by correlation."""
+    """Methods by methods, coloured by correlation, under what that says in words."""
     names = [people_name(name) for name in result["methods"]]
     head = "".join(f"<th scope='col'><span>{escape(name)}</span></th>" for name in names)
     body = "".join(
@@ -115,7 +145,8 @@ def agreement_table(result: dict[str, Any]) -> str:
     left = f"<div class='ctxmix-dim'>{said}</div>" if slow else ""
     caption = f"Rank correlation of the methods on the row of “{escape(result['target'])}” (last layer, from the input)"
     table = f"<table class='ctxmix-matrix' aria-labelledby='agreement-caption'><tr><td></td>{head}</tr>{body}</table>"
-    said = f"<div class='ctxmix-caption' id='agreement-caption'>{caption}</div>"
+    words = f"<p class='ctxmix-finding'>{escape(agreement_finding(result))}</p>"
+    said = f"{words}<div class='ctxmix-caption' id='agreement-caption'>{caption}</div>"
     return (
         f"{said}<div class='ctxmix-scroll' tabindex='0' role='region' "
         f"aria-labelledby='agreement-caption'>{table}</div>{left}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from typing import Any
 
@@ -12,7 +12,7 @@ from gradio.utils import get_upload_folder, is_in_or_equal
 import ctxmix_hf as cm
 from ctxmix_hf.demo import examples, gate, handlers, options, panels, pictures
 from ctxmix_hf.errors import InputError
-from ctxmix_hf.viz.canvas import as_json, bundle, script, style
+from ctxmix_hf.viz.canvas import aloud, as_json, bundle, script, style
 from ctxmix_hf.viz.names import listed_name
 
 _ON_LOAD = """
@@ -74,7 +74,7 @@ def assets(methods: dict[str, str]) -> Any:
     names = f"Object.assign(window.ctxmixSpace, {as_json(told)});"
     return gr.HTML(
         f"<style>{style()}\n{asset('page.css')}</style>",
-        js_on_load=f"{script()}\n{page_script()}\n{names}",
+        js_on_load=f"{script()}\n{aloud()}\n{page_script()}\n{names}",
         elem_id="ctxmix-assets",
         padding=False,
         apply_default_css=False,
@@ -106,7 +106,7 @@ def answer(
             and examples.holds(model, method, text.strip(), (pair or "").strip())
         )
         if stored:
-            gate.cancel("main")
+            gate.cancel("main", serial)
             made = handlers.answer(*asked)
         else:
             made = gate.latest("main", handlers.answer, *asked, order=serial)
@@ -127,14 +127,22 @@ def answer(
     }
 
 
-def score(model: str, text: str, pair: str = "") -> str:
+def filled(
+    slot: str, said: dict[str, str] | None, serial: str, drawn: Callable[..., str], *asked: Any
+) -> dict[str, Any]:
+    """The answer for a panel: HTML, or why there is none, with its number and what the fields said."""
     try:
-        made = {
-            name: gate.run(handlers.scores, model, text, name, pair) for name in handlers.SCORES
-        }
+        html = gate.latest(slot, drawn, *asked, order=serial)
+    except gate.Overtaken:
+        return gr.skip()  # type: ignore[no-any-return]
     except cm.CtxmixError as error:
-        return panels.message(str(error), "warn")
-    return panels.score_lines(made)
+        html = panels.message(str(error), "warn")
+    return {"serial": serial, "fields": said, "html": html}
+
+
+def score(model: str, text: str, pair: str = "", serial: str = "") -> dict[str, Any]:
+    """What the prediction depended on, beside the map."""
+    return filled("scores-panel", None, serial, panels.scored, model, text, pair)
 
 
 def fields(**said: Any) -> dict[str, str]:
@@ -156,56 +164,34 @@ def why(
     """The ledger of the prediction, with gradients and blank-out beside it."""
     said = fields(model=model, text=text, pair=pair, why_word=word, why_foil=foil)
     said["why-rule"] = options.RULE_NAMES.get(rule, "")
-    try:
-        account, others = gate.latest(
-            "why",
-            handlers.why,
-            model,
-            text,
-            pair,
-            word or "",
-            foil or "",
-            rule or "",
-            order=serial,
-        )
-        html = panels.why_panel(account, others)
-    except gate.Overtaken:
-        return gr.skip()  # type: ignore[no-any-return]
-    except cm.CtxmixError as error:
-        html = panels.message(str(error), "warn")
-    return {"serial": serial, "fields": said, "html": html}
+    asked = (model, text, pair, word or "", foil or "", rule or "")
+    return filled("why", said, serial, panels.why_panel, *asked)
 
 
 def similar(model: str, text_a: str, text_b: str, serial: str = "") -> dict[str, Any]:
     said = fields(model=model, text_a=text_a, text_b=text_b)
-    try:
-        html = gate.latest("similarity", handlers.similar, model, text_a, text_b, order=serial)
-    except gate.Overtaken:
-        return gr.skip()  # type: ignore[no-any-return]
-    except cm.CtxmixError as error:
-        html = panels.message(str(error))
-    return {"serial": serial, "fields": said, "html": html}
+    return filled("similarity", said, serial, handlers.similar, model, text_a, text_b)
 
 
 def ranked(model: str, query: str, documents: str, serial: str = "") -> dict[str, Any]:
     said = fields(model=model, text_a=query, documents=documents)
-    try:
-        html = gate.latest("ranking", handlers.ranked, model, query, documents or "", order=serial)
-    except gate.Overtaken:
-        return gr.skip()  # type: ignore[no-any-return]
-    except cm.CtxmixError as error:
-        html = panels.message(str(error))
-    return {"serial": serial, "fields": said, "html": html}
+    return filled("ranking", said, serial, handlers.ranked, model, query, documents or "")
 
 
 def stamped(slot: str, count: int, tab: str = "") -> str:
     """JavaScript: the last of `count` + 1 fields becomes the number of this request. With a tab, which
-    the first field names, only while that one is open.
+    the first field names, only while that one is open and the map before it was not stopped.
     """
-    names = ", ".join(f"f{k}" for k in range(count))
-    number = f"window.ctxmixSpace.ask('{slot}', {names})"
-    asked = f"f0 === '{tab}' ? {number} : ''" if tab else number
-    return f"({names}) => [{names}, {asked}]"
+    names = [f"f{k}" for k in range(count)]
+    given = ", ".join(names)
+    number = f"window.ctxmixSpace.ask('{slot}', {given})"
+    if not tab:
+        return f"({given}) => [{given}, {number}]"
+    rest = "".join(f", {name}" for name in names[1:])
+    return (
+        f"({given}) => window.ctxmixSpace.follows('{tab}', f0) "
+        f"? [{given}, {number}] : [''{rest}, '']"
+    )
 
 
 MODES = ("two methods", "two models", "two sentences")
@@ -274,14 +260,14 @@ def agree_steps(
     others are not kept waiting, and what nobody waits for any more is not computed.
     """
     stamp = {"serial": serial, "fields": fields(model=model, text=text, pair=pair)}
-    yield {**stamp, "html": panels.progress(0, 0)}
+    yield {**stamp, "progress": panels.progress(0, 0)}
     try:
         place, rows = int(target or 0), dict[str, Any]()
         quick, left_out = gate.latest(
             "agreement", handlers.quick_methods, model, text, pair, order=serial
         )
         for name in quick:
-            yield {**stamp, "html": panels.progress(len(rows), len(quick), name)}
+            yield {**stamp, "progress": panels.progress(len(rows), len(quick), name)}
             rows |= gate.latest(
                 "agreement", handlers.target_row, model, text, [name], place, pair, order=serial
             )

@@ -1,8 +1,8 @@
 """A ledger to look at: coloured sentence, waterfall down to the value, layers by tokens, and the
 flow from input to output.
 
-The pictures are SVG without scripts, so that a notebook, a file and the page show the same; a
-pointer over anything drawn gives its number.
+The pictures are SVG, the same in a notebook, in a file and on the page; a pointer over anything
+drawn gives its number, as do a tap and the arrow keys (`js/marks.js`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ctxmix_hf.results.ledgers import Ledger
+from ctxmix_hf.viz.canvas import aloud
 from ctxmix_hf.viz.colours import NEGATIVE, NEUTRAL, POSITIVE, ground, ink, shade, tint
 from ctxmix_hf.viz.figures import colour_map, drawable, fonts, label_axis, new_figure
 from ctxmix_hf.viz.payload import finite, visible
@@ -21,6 +22,7 @@ from ctxmix_hf.viz.terminal import colour_wanted, fit, paint, width_of
 
 SHOWN = 10  # bars of a waterfall before the rest is one bar
 LINKS = 60  # lines of a flow graph
+PATHS = 6  # as many paths from the input to the output fit always, however deep the model
 TWO_WIDTHS = ".cmx-narrow{display:none}@media(max-width:560px){.cmx-broad{display:none}.cmx-narrow{display:block}}"
 STYLE = (
     "<style>.cmx-ledger{font:14px/1.5 system-ui,sans-serif;max-width:980px}.cmx-ledger "
@@ -38,7 +40,7 @@ def framed(name: str, width: float, height: float, body: str) -> str:
     """
     size = f"width:100%;max-width:{width:.0f}px;min-width:{0.85 * width:.0f}px"
     return (
-        f"<div class='cmx-wide' tabindex='0' role='group' aria-label='{name}'>"
+        f"<div class='cmx-wide' tabindex='0' role='group' aria-label='{name}, arrow keys tell its numbers'>"
         f"<svg role='img' aria-label='{name}' viewBox='0 0 {width:.0f} {height:.0f}' style='{size}'>"
         f"{body}</svg></div>"
     )
@@ -131,7 +133,7 @@ def ledger_fragment(l: Ledger, example: int = 0) -> str:
         f"<p>{escape(one.finding())}</p>{_sentence(one)}"
         f"<h2>From the tokens and biases to the output</h2>{_waterfall(one)}"
         f"<h2>Where the contributions stand after each layer</h2>{_layers(one)}{_flow(one)}"
-        f"<p style='opacity:.75'>{escape(balance(one))}</p></div>"
+        f"<p style='opacity:.75'>{escape(balance(one))}</p></div><script>{aloud()}</script>"
     )
 
 
@@ -160,7 +162,10 @@ def _sentence(l: Ledger) -> str:
             f"<span class='chip' title='{value:+.4g}' style='{edge}background:{ground(value, top)}'>"
             f"{escape(label)}</span>"
         )
-    return f"<p dir='auto' style='line-height:2.1'>{' '.join(chips)}</p>"
+    return (
+        "<div class='cmx-words' tabindex='0' role='group' dir='auto' style='line-height:2.1' "
+        f"aria-label='words and biases, arrow keys tell their numbers'>{' '.join(chips)}</div>"
+    )
 
 
 def steps(l: Ledger, most: int = SHOWN) -> list[tuple[str, float]]:
@@ -272,9 +277,10 @@ def _under(labels: list[str], left: float, wide: float, y: float) -> str:
 
 
 BIASES, OUTPUT = -1, -2  # as source and as target of a link
+Link = tuple[int, int, int, float]  # layer from 0, source, target, contribution
 
 
-def flows(l: Ledger) -> list[tuple[int, int, int, float]]:
+def flows(l: Ledger) -> list[Link]:
     """`(layer from 0, source, target, contribution)`, from the input to the output: attention between
     tokens by the edges, what stays in each token's own stream, what biases put in (source `BIASES`),
     and above the last layer what every token and the head's biases give to the output (target `OUTPUT`).
@@ -297,12 +303,65 @@ def flows(l: Ledger) -> list[tuple[int, int, int, float]]:
     return [*found, (depth, BIASES, OUTPUT, float(l.value[0]) - float(rows[depth].sum()))]
 
 
-def drawn_flows(l: Ledger) -> tuple[list[tuple[int, int, int, float]], str]:
-    """The largest links, and how much of everything they are."""
+def _widest(links: list[Link], inward: bool) -> dict[tuple[int, int], tuple[float, Link | None]]:
+    """By point (its layer and token): how wide the widest way is that leads there from the input or a
+    bias (from there to the output, unless `inward`), which is as wide as its narrowest link, and the
+    link at this end of it.
+    """
+    found: dict[tuple[int, int], tuple[float, Link | None]] = {}
+    for link in sorted(links, key=lambda f: f[0] if inward else -f[0]):
+        layer, source, target, value = link
+        below, above = (layer, source), (layer + 1, target)
+        here, before = (above, below) if inward else (below, above)
+        ends = (layer == 0 or source == BIASES) if inward else target == OUTPUT
+        width = min(abs(value), float("inf") if ends else found.get(before, (0.0, None))[0])
+        if width > found.get(here, (0.0, None))[0]:
+            found[here] = (width, link)
+    return found
+
+
+def drawn_flows(l: Ledger) -> tuple[list[Link], str]:
+    """Whole paths from the input (or a bias) to the output, the widest first, and how much of everything
+    their links are. A path is as wide as its narrowest link. Half of the room is for those from the input.
+    """
     every = flows(l)
-    kept = sorted(every, key=lambda f: -abs(f[3]))[:LINKS]
+    depth = max(f[0] for f in every)
+    start, end = _widest(every, True), _widest(every, False)
+
+    def path(link: Link) -> list[Link]:
+        """The widest one through this link; nothing where the link leads nowhere."""
+        whole, (layer, source, target, _) = [link], link
+        while layer > 0 and source != BIASES:
+            before = start.get((layer, source), (0.0, None))[1]
+            if before is None:
+                return []
+            whole.insert(0, before)
+            layer, source = before[:2]
+        layer, *_ = link
+        while target != OUTPUT:
+            after = end.get((layer + 1, target), (0.0, None))[1]
+            if after is None:
+                return []
+            whole.append(after)
+            layer, _, target, _ = after
+        return whole
+
+    paths = [whole for link in every if link[3] and (whole := path(link))]
+    paths.sort(key=lambda whole: -min(abs(f[3]) for f in whole))
+    kept: dict[Link, None] = {}
+    room = max(LINKS, PATHS * (depth + 1))
+    from_input = [whole for whole in paths if whole[0][1] != BIASES]
+    for some, most in ((from_input, room // 2), (paths, room)):
+        for whole in some:
+            more = [f for f in whole if f not in kept]
+            if len(kept) + len(more) > most:
+                break
+            kept |= dict.fromkeys(more)
     share = sum(abs(f[3]) for f in kept) / (sum(abs(f[3]) for f in every) or 1.0)
-    said = f"Showing {share:.0%} of what flows to {float(l.value[0]):+.3g} ({len(kept)} of {len(every)} links)."
+    said = (
+        f"Showing {share:.0%} of what flows to {float(l.value[0]):+.3g}: the widest whole paths from "
+        f"input to output ({len(kept)} of {len(every)} links)."
+    )
     return sorted(kept, key=lambda f: abs(f[3])), said
 
 

@@ -21,6 +21,8 @@ from ctxmix_hf.viz.payload import finite, payload, row_place, visible
 
 _numbers = itertools.count()
 _IMPORT = re.compile(r'^import\s*\{[^}]*\}\s*from\s*"\./([\w.]+)";\n', re.MULTILINE)
+_ASIDE = re.compile(r"(?<=[;,{}()\]]) // [^\n\"'`]*$", re.MULTILINE)  # a comment beside code
+_OPEN = re.compile(r"(?<=[,(\[{])\n")  # a line that goes on
 _UNREAD = re.compile(r"^[ \t]*(?:/\*.*?\*/|//[^\n]*)?[ \t]*\n|^[ \t]+", re.MULTILINE | re.DOTALL)
 
 
@@ -31,7 +33,7 @@ def asset(name: str) -> str:
 
 def bundle(folder: Any, entry: str, unless: str) -> str:
     """ES modules as one script, each after those it imports: files to read, lint and test, one script where
-    nothing may be fetched. Comments and indentation stay behind.
+    nothing may be fetched. Comments, indentation and breaks within a statement stay behind.
 
     Modules share one scope here: they import names in braces, without renaming, and no two of them
     declare the same name (node refuses the script if they do: `tests/viz/test_scripts.py`).
@@ -45,7 +47,7 @@ def bundle(folder: Any, entry: str, unless: str) -> str:
             if other not in done:
                 add(other)
         made = re.sub(r"^export ", "", _IMPORT.sub("", text), flags=re.MULTILINE)
-        done[name] = done.pop(name) + _UNREAD.sub("", made)
+        done[name] = done.pop(name) + _OPEN.sub("", _UNREAD.sub("", _ASIDE.sub("", made)))
 
     add(entry)
     return f"(() => {{\nif ({unless}) return;\n{''.join(done.values())}}})();"
@@ -56,6 +58,12 @@ def script() -> str:
     """The widget: defines `window.ctxmix` unless a page has it already, at least as new."""
     newer = "window.ctxmix && window.ctxmix.version >= 3"
     return bundle(resources.files("ctxmix_hf") / "viz" / "js", "main.js", newer)
+
+
+@cache
+def aloud() -> str:
+    """What tells the numbers of drawings that are no widget to a finger and to the keyboard."""
+    return bundle(resources.files("ctxmix_hf") / "viz" / "js", "alone.js", "window.ctxmixMarks")
 
 
 def style() -> str:
@@ -150,7 +158,11 @@ def coloured_text(
             f"{look};padding:1px 3px;border-radius:3px'>{escape(label)}</span>"
         )
     head = f"<div style='font-weight:600;margin-bottom:4px'>{escape(title)}</div>" if title else ""
-    return f"<div style='margin:4px 0'>{head}<div dir='auto' style='line-height:1.9'>{''.join(spans)}</div></div>"
+    label = "words, arrow keys tell their numbers"
+    return (
+        f"<div style='margin:4px 0'>{head}<div class='cmx-words' tabindex='0' role='group' "
+        f"aria-label='{label}' dir='auto' style='line-height:1.9'>{''.join(spans)}</div></div>"
+    )
 
 
 def write(text: str, path: Any) -> Path:

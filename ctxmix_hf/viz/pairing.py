@@ -1,6 +1,6 @@
 """Two texts and what matches between them: links between words, the matrix of pairs, documents in their order.
 
-Everything is SVG and HTML without scripts; a pointer over anything drawn gives its number.
+Everything is SVG and HTML; a pointer over anything drawn gives its number, as do a tap and the arrow keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ctxmix_hf.results.attributions import Attribution
 from ctxmix_hf.results.ledgers import Ledger
 from ctxmix_hf.results.matches import Ranking, Similarity, content_pairs
 from ctxmix_hf.viz.accounts import TWO_WIDTHS, fitted, legend, two_sided
-from ctxmix_hf.viz.canvas import coloured_text
+from ctxmix_hf.viz.canvas import aloud, coloured_text
 from ctxmix_hf.viz.colours import NEGATIVE, POSITIVE, shade
 from ctxmix_hf.viz.figures import colour_map, draw, drawable, fonts, new_figure, side
 from ctxmix_hf.viz.payload import finite, visible
@@ -77,13 +77,19 @@ def similarity_fragment(s: Similarity) -> str:
     """Links between words, and the matrix beside them."""
     if s.source is None:
         sides = coloured_text(s.a, s.a.target) + coloured_text(s.b, s.b.target)
-        return f"{STYLE}<div class='cmx-pairs'><p><b>{escape(headline(s))}</b></p>{sides}</div>"
+        return _whole(f"<p><b>{escape(headline(s))}</b></p>{sides}")
     words = s if s.meta.get("unit") == "word" else s.words()
-    return (
-        f"{STYLE}<div class='cmx-pairs'><p><b>{escape(headline(s))}</b></p><p>{escape(s.finding())}</p>"
+    return _whole(
+        f"<p><b>{escape(headline(s))}</b></p><p>{escape(s.finding())}</p>"
         f"{_links(words)}<h2>Every pair of words</h2>{_matrix(words)}"
-        f"<p style='opacity:.75'>{escape(balance(s))}</p></div>"
+        f"<p style='opacity:.75'>{escape(balance(s))}</p>"
     )
+
+
+def _whole(body: str, name: str = "") -> str:
+    """With what it looks like, and what tells its numbers."""
+    called = f" id='{name}'" if name else ""
+    return f"{STYLE}<div class='cmx-pairs'{called}>{body}</div><script>{aloud()}</script>"
 
 
 def _page(title: str, body: str) -> str:
@@ -252,7 +258,7 @@ def ranking_fragment(r: Ranking, top: int = 10) -> str:
         rows.append(coloured_text(side_[0], title, styles=matched))
     more = f"<p>... and {len(r) - top} more</p>" if len(r) > top else ""
     query, rules = _query(accounts, name) if accounts else (f"<b>{escape(r.query)}</b>", "")
-    return f"{STYLE}{rules}<div class='cmx-pairs' id='{name}'><p>{query}</p>{''.join(rows)}{more}</div>"
+    return rules + _whole(f"<p>{query}</p>{''.join(rows)}{more}", name)
 
 
 def _matches(words: Similarity, strongest: float) -> list[str]:

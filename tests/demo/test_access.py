@@ -78,6 +78,74 @@ def test_nothing_is_the_ground_s_colour_in_both_themes(visit: Any, theme: str) -
     page.shot(f"similarity-{theme}")
 
 
+DRAWN = {  # by tab: the panel and its drawings, as wide as the window wants them
+    "Why this output?": ("#why", ["words", "waterfall", "layers by tokens", "flow"]),
+    "Similarity": ("#similarity", ["links between words", "pairs of words"]),
+}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_number_of_a_drawing_is_told_by_keyboard_and_by_tap(visit: Any, width: int) -> None:
+    """Tab to the drawing, arrows within it, or a finger on it: what the tooltip says is written and announced."""
+    script = (modules() / "axe-core" / "axe.min.js").read_text()
+    page = visit(width=width)
+    page.page.evaluate(script)
+    for tab, (panel, names) in DRAWN.items():
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        page.page.wait_for_selector(f"{panel} .ctxmix-host[aria-busy=false] svg", state="attached")
+        for name in names:
+            box = page.page.locator(f"{panel} [role=group][aria-label^='{name}']:visible").first
+            box.scroll_into_view_if_needed()
+            titles = box.evaluate(
+                "b => [...b.querySelectorAll('svg title')].map(t => t.textContent)"
+            ) or box.evaluate(
+                "b => [...b.querySelectorAll('[title]')].map(e => e.textContent + ': ' + e.title)"
+            )
+            told = box.locator("xpath=following-sibling::*[1][@role='status']")
+            box.focus()
+            heard = set()
+            for key in ("Home", *["ArrowRight", "ArrowDown"] * 3, "End"):
+                page.page.keyboard.press(key)
+                heard.add(told.text_content())
+            assert len(heard) >= 4 and heard <= set(titles), (name, heard)
+            assert box.locator(".cmx-at").count() == 1
+            page.page.keyboard.press("Home")
+            first = told.text_content()
+            tapped = (
+                "[title]" if name == "words" else "svg :is(rect, path):has(> title), svg g rect"
+            )
+            mark = box.locator(tapped).last
+            if "flow" in name or "links" in name:  # thin: a finger beside it is enough
+                x, y = mark.evaluate(
+                    "p => { const m = p.getPointAtLength(p.getTotalLength() / 2)"
+                    ".matrixTransform(p.getScreenCTM()); return [m.x + 4, m.y]; }"
+                )
+                page.page.mouse.click(x, y)
+            else:
+                mark.click()
+            assert told.text_content() in titles and (len(titles) == 1 or told.text_content())
+            assert told.text_content() != first or "flow" in name or "links" in name
+        said = page.page.evaluate("() => axe.run(document)")
+        assert [wrong["id"] for wrong in said["violations"]] == []
+
+
+def test_a_file_tells_its_numbers_too(browser: Any, box: Any) -> None:
+    """What is saved or shown in a notebook, without the page around it."""
+    import ctxmix_hf as cm
+
+    for made in (cm.ledger(box[0], KEYS), cm.similarity(box[0], "The boys.", "The girls.")):
+        page = browser.new_page()
+        page.set_content(made.to_html())
+        drawing = page.locator(".cmx-wide:visible").last
+        drawing.focus()
+        page.keyboard.press("ArrowDown")
+        told = page.text_content(".cmx-said")
+        assert told in drawing.evaluate(
+            "b => [...b.querySelectorAll('title')].map(t => t.textContent)"
+        )
+        page.close()
+
+
 def test_pictures_of_ten_words_fit_a_phone(visit: Any) -> None:
     """Nothing to scroll sideways: neither in the ledger, nor in the similarity."""
     text = "The old books about the boy near us [MASK] old."

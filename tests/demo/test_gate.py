@@ -351,6 +351,20 @@ def test_a_newer_request_for_the_same_part_of_a_page_replaces_the_older() -> Non
     assert made.replace("", ("page",)) == made.replace("main", ()) == 0
 
 
+def test_stopping_one_request_leaves_those_that_were_asked_after_it() -> None:
+    """And one that comes after it was stopped is not begun, whichever part of the page asks again and again."""
+    made = gate.Gate(0)
+    new = gate.Task("v", ("page",), slot="main", order=3)
+    made.running.append(new)
+    assert made.replace("main", ("page",), order=2) == 0 and not new.replaced
+    assert made.replace("main", ("page",), order=3) == 1 and new.replaced
+    made.running.clear()
+    for order, slot, page in ((3, "main", "page"), (4, "main", "page"), (3, "why", "page")):
+        late = gate.Task("v", (page,), slot=slot, order=order)
+        made.replace(slot, (page,), late)
+        assert late.replaced == (order == 3 and slot == "main")
+
+
 def test_requests_that_arrive_in_the_wrong_order() -> None:
     """The page numbers its requests: the last one it made stays, though an older one came after it."""
     made = gate.Gate(0)

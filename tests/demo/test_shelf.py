@@ -155,3 +155,21 @@ def test_cost_grows_with_the_text_and_the_method() -> None:
     assert estimate(held, "alti", 80) < estimate(held, "alti+flow", 80)
     assert estimate(held, "alti", 20) < 1
     assert 2 < estimate(held, "hta", 20) < 20 < estimate(held, "hta", 100)
+
+
+def test_what_the_table_of_agreement_says_in_words() -> None:
+    """By hand: three methods, of which one stands alone; a method that says the same of every token counts nowhere."""
+    from ctxmix_hf.demo import panels
+
+    nan = float("nan")
+    table = [[1, 0.9, 0.1, nan], [0.9, 1, -0.4, nan], [0.1, -0.4, 1, nan], [nan] * 4]
+    names = ["alti", "globenc", "attention", "value_zeroing"]
+    made = {"target": "[MASK]", "methods": names, "correlation": table, "left_out": []}
+    assert panels.agreement_finding(made) == (
+        "The rows of “[MASK]” correlate by 0.20 on average. ALTI agrees most with the others (0.50), "
+        "Attention weights least (-0.15); furthest apart are GlobEnc and Attention weights (-0.40)."
+    )
+    two = {**made, "methods": names[:2], "correlation": [row[:2] for row in table[:2]]}
+    assert panels.agreement_finding(two).endswith("correlate by 0.90 on average.")
+    assert panels.agreement_finding({**made, "methods": names[:1], "correlation": [[1]]}) == ""
+    assert "ALTI agrees most" in panels.agreement_table(made)

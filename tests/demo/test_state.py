@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
@@ -11,6 +14,7 @@ from tests.demo.conftest import KEYS, Server
 
 pytestmark = pytest.mark.browser
 NEW = "The boys near the school [MASK] tired."
+OTHER = "The boys [MASK] tired."
 MAIN = "#map-main canvas"
 
 
@@ -77,6 +81,59 @@ def test_a_slow_map_does_not_overwrite_the_example_clicked_after_it(visit: Any) 
     page.page.unroute("**/queue/join*")
 
 
+def test_what_was_typed_after_an_example_was_clicked_stays(visit: Any) -> None:
+    """The example's request reaches the server last: it stops what was asked before it, not after it."""
+    page = visit()
+    idle(page, KEYS)
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.page.route("**/queue/join*", hold)
+    page.page.get_by_role("button", name="Anaphora").click()
+    page.page.wait_for_function("document.querySelector('#text textarea').value.includes('girls')")
+    text = "The boys like the girl and the old teacher . " * 11
+    with page.page.expect_response("**/queue/join*"):
+        page.ask(text)
+    held[0].continue_()
+    idle(page, text.strip())
+    assert page.page.input_value("#text textarea") == text
+    page.page.unroute("**/queue/join*")
+
+
+@pytest.mark.parametrize("entered", [True, False])
+def test_what_is_typed_while_a_link_opens_stays(visit: Any, entered: bool) -> None:
+    """The server's answer to the link fills no field that was changed meanwhile, here or on a tab."""
+    page = visit(wait=False, query="?" + urlencode({"text": OTHER, "model": "ctxmix/sentiment"}))
+    held: list[Any] = []
+    free: list[bool] = []
+    page.page.route(
+        "**/queue/join*", lambda route: route.continue_() if free else held.append(route)
+    )
+    page.page.reload()
+    page.page.wait_for_selector("#map-main [data-ready], #map-main .cmx[data-ready]")
+    page.page.fill("#text textarea", NEW)
+    if entered:
+        page.page.press("#text textarea", "Enter")
+    page.page.wait_for_timeout(300)
+    free.append(True)
+    for route in held:
+        route.continue_()
+    if entered:
+        idle(page, NEW)
+    else:
+        page.page.wait_for_function(
+            "(text) => document.querySelector('#map-main canvas').dataset.text === text", arg=OTHER
+        )
+        page.page.wait_for_selector(f"{MAIN}[aria-busy=true]")  # typed, not asked for
+    assert page.page.input_value("#text textarea") == NEW
+    page.errors.clear()  # gradio's own stream complains when its page is left
+
+
 def test_answers_in_the_wrong_order(visit: Any) -> None:
     """The second answer first: the first one, when it comes, is dropped."""
     page = visit()
@@ -116,16 +173,98 @@ def test_a_refused_model_dims_the_other_ones_map(visit: Any, server: Server) -> 
     assert page.page.get_attribute(MAIN, "data-model") == "ctxmix/agreement"
 
 
-def test_a_long_run_can_be_stopped(visit: Any) -> None:
+LONG_RUNS = {  # slot: tab, a field of it and what is asked there, what asks, where the answer will stand
+    "main": ("Map", "#text", NEW, "#show", "#map-main canvas"),
+    "why": ("Why this output?", "#why-word", "were", "#why-button", "#why .ctxmix-host"),
+    "similarity": ("Similarity", "#text-b", NEW, "#similarity-button", "#similarity .ctxmix-host"),
+    "ranking": ("Similarity", "#documents", "One.\nTwo.", "#rank-button", "#ranking .ctxmix-host"),
+    "compare": ("Compare", "#text", NEW, "#compare-button", "#map-difference canvas"),
+    "agreement": ("Compare", "", "", "#agreement-button", "#agreement .ctxmix-host"),
+    "image": ("Images", "#vision-model", "nobody/nothing", "#image-button", "#map-image canvas"),
+}
+
+
+def test_every_long_run_says_how_long_it_takes_and_can_be_stopped(visit: Any) -> None:
+    """On every tab, in one way: the time, a picture that is dimmed, and Stop, which the server is told."""
     page = visit()
     idle(page, KEYS)
-    page.page.evaluate(
-        "window.ctxmixSpace.ask('main', 'ctxmix/agreement', 'alti', 'never answered')"
+    for slot, (tab, field, text, button, picture) in LONG_RUNS.items():
+        page.page.get_by_role("tab", name=tab, exact=True).click()
+        if slot != "agreement":
+            page.page.wait_for_selector(f"{picture}[aria-busy=false]", timeout=40000)
+        page.page.route("**/queue/join*", lambda route: None)  # nothing is ever answered
+        if field:
+            box = page.page.locator(f"{field} textarea, {field} input").first
+            before = box.input_value()
+            box.fill(text)
+        page.page.click(button)
+        line = f".ctxmix-wait[data-slot={slot}]"
+        page.page.wait_for_selector(f"{line} >> text=Computing")
+        page.page.wait_for_selector(f"{line} >> text=/^[1-9][0-9]* s$/")
+        page.page.wait_for_selector(f"{picture}[aria-busy=true]")
+        number = page.page.evaluate("(slot) => ctxmixSpace.requests.serials[slot]", slot)
+        with page.page.expect_request(
+            lambda r, said=f"{slot}:{number}": said in (r.post_data or "")
+        ):
+            page.page.click(f"{line} button")
+        page.page.wait_for_selector(line, state="detached")
+        assert page.page.locator(".ctxmix-pending:visible, .cmx-pending:visible").count() == 0, slot
+        page.page.unroute("**/queue/join*")
+        if field:
+            page.page.wait_for_selector(f"{picture}[aria-busy=true]")  # not what the field says
+            box.fill(before)
+            page.page.wait_for_selector(f"{picture}[aria-busy=false]")
+
+
+def test_stop_ends_the_work(visit: Any, server: Server) -> None:
+    """A ranking of long texts: once it is stopped, nothing computes any more."""
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Similarity").click()
+    page.page.wait_for_selector("#ranking .ctxmix-host[aria-busy=false] >> text=1. ")
+    long = "The boys like the girl and the old teacher . " * 11
+    page.page.fill("#text-a textarea, #text-a input", long)
+    page.page.fill("#documents textarea", "\n".join(f"{long}{k}" for k in range(20)))
+    page.page.click("#rank-button")
+    page.page.wait_for_selector(".ctxmix-wait[data-slot=ranking] >> text=/^[1-9][0-9]* s$/")
+    busy = work(server.pid, 0.5)
+    page.page.click(".ctxmix-wait[data-slot=ranking] button")
+    page.page.wait_for_timeout(1000)
+    idle_after = work(server.pid, 1.0)
+    assert busy > 0.2 and idle_after < 0.2, (busy, idle_after)
+
+
+def work(pid: int, seconds: float) -> float:
+    """How much processor the server's workers use in a while."""
+
+    def used() -> float:
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended meanwhile
+            if int(fields[1]) == pid:
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    time.sleep(seconds)
+    return used() - before
+
+
+def test_the_tab_that_is_open_follows_another_text(visit: Any) -> None:
+    """With the word of the new text: the example's own word goes with the example."""
+    page = visit()
+    idle(page, KEYS)
+    page.page.get_by_role("tab", name="Why this output?").click()
+    page.page.wait_for_selector("#why .ctxmix-host[aria-busy=false] svg")
+    page.ask(NEW)
+    page.page.wait_for_function(
+        "(text) => document.querySelector('#map-main canvas').dataset.text === text", arg=NEW
     )
-    page.page.wait_for_selector("#pending:not([hidden]) >> text=Computing")
-    page.page.click("#pending button")
-    page.page.wait_for_selector("#pending", state="hidden")
-    idle(page, KEYS)  # the fields still say what the map shows
+    page.page.wait_for_selector("#why .ctxmix-host[aria-busy=false] >> text=school")
+    assert page.page.input_value("#why-word textarea, #why-word input") == ""
 
 
 def test_a_text_of_unknown_words(visit: Any) -> None:

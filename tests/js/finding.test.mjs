@@ -1,7 +1,15 @@
 // The finding in words and the strongest paths.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { content, phrases, reach, sentence, times } from "../../ctxmix_hf/viz/js/finding.js";
+import {
+  content,
+  headPhrases,
+  littleWords,
+  phrases,
+  reach,
+  sentence,
+  times,
+} from "../../ctxmix_hf/viz/js/finding.js";
 import { strongest } from "../../ctxmix_hf/viz/js/paths.js";
 
 const means = "ALTI, all six layers";
@@ -124,4 +132,63 @@ test("the strongest paths are whole, the strongest, and their share is stated", 
       share,
     );
   }
+});
+
+test("the little words of the text's own language are passed over", () => {
+  const texts = {
+    // what stands beside the first source: a little word with more, then a word with content
+    German: ["Die", "Schlüssel", "zu", "dem", "Schrank", "[MASK]", "alt", "."],
+    French: ["Les", "clés", "de", "l", "armoire", "[MASK]", "vieilles", "."],
+    Hebrew: ["המפתחות", "מפתחות", "של", "על", "הארון", "[MASK]", "ישנים", "."],
+    Arabic: ["هذه", "مفاتيح", "في", "من", "الخزانة", "[MASK]", "قديمة", "."],
+    Russian: ["Это", "ключи", "от", "с", "шкаф", "[MASK]", "старые", "."],
+  };
+  const row = [0.05, 0.3, 0.2, 0.16, 0.1, 0.1, 0.04, 0.05];
+  for (const [language, names] of Object.entries(texts)) {
+    const made = said({ names, row, own: [5] });
+    assert.ok(made.includes(`three times as much as from ${names[4]};`), `${language}: ${made}`);
+  }
+  // a word that is little in one language only: German "die", English "die"
+  assert.equal(content("die", littleWords(["They", "die", "of", "the", "cold"])), true);
+  assert.equal(content("die", littleWords(["Die", "Frau", "und", "die", "Katze"])), false);
+  assert.equal(content("die", littleWords(["die", "Katze"])), false);
+  assert.equal(littleWords(["agglutinatív", "szó"]).size, 0); // a language without a list: none is passed over
+  const apart = (word) => `\u2068${word}\u2069`; // as right-to-left words stand in a sentence
+  assert.equal(content(apart("של"), littleWords(["ספר", "של"].map(apart))), false);
+});
+
+test("all heads of a layer in words", () => {
+  const heads = (rows, over) =>
+    headPhrases({
+      names: ["keys", "cabinet", "[MASK]"],
+      rows,
+      wholes: rows.map(() => 1),
+      own: [2],
+      targets: ["[MASK]"],
+      means: "Attention, within layer 3",
+      ...over,
+    })
+      .map((part) => part.word ?? part)
+      .join("");
+  const rows = [
+    [0.1, 0.3, 0.6],
+    [0.5, 0.2, 0.3],
+    [0.25, 0.1, 0.65],
+  ];
+  const after = "(Attention, within layer 3).";
+  assert.equal(
+    heads(rows),
+    `In head 1 [MASK] took 50 % from keys, twice as much as in head 2; two of three heads take most from it ${after}`,
+  );
+  assert.match(heads(rows, { wholes: [1, 5, 1] }), /^In head 0 .* 30 % from cabinet, three times/);
+  assert.match(
+    heads(rows.slice(0, 2)),
+    /five times as much as in head 0; no other head takes most/,
+  );
+  assert.equal(
+    heads(rows.slice(1, 2)),
+    `In head 1 [MASK] took 50 % from keys ${after}`.replace("1", "0"),
+  );
+  assert.match(heads([[0, 0, 1]]), /took nothing from other tokens in any head/);
+  assert.match(heads([rows[1], [0, 1, 0]], { targets: [] }), /^$/);
 });

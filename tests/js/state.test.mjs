@@ -15,19 +15,18 @@ test("typed, asked for, answered", () => {
   const r = new Requests(() => now);
   assert.equal(r.stands(old, old), "fresh");
   assert.equal(r.stands(old, asked), "stale");
-  const serial = r.ask("main", asked);
+  const serial = r.ask("main");
   now = 2500;
-  assert.equal(r.waited(), 2);
+  assert.equal(r.waited("main"), 2);
   assert.equal(r.stands(old, asked), "pending");
   assert.equal(r.late("main", serial), false);
-  r.answered();
   assert.equal(r.stands(asked, asked), "fresh");
-  assert.equal(r.waited(), 0);
+  assert.equal(r.waited("main"), 0);
 });
 
 test("an answer that was overtaken is dropped, in whatever order they come", () => {
   const r = new Requests();
-  const [one, two] = [r.ask("main", old), r.ask("main", asked)];
+  const [one, two] = [r.ask("main"), r.ask("main")];
   assert.deepEqual(
     [r.late("main", one), r.late("main", two), r.late("main", one)],
     [true, false, true],
@@ -47,22 +46,23 @@ test("so it is everywhere, and each part of the page counts for itself", () => {
 
 test("the same request twice has one number until it is answered", () => {
   const r = new Requests();
-  const serial = r.ask("why", null, "a");
-  assert.equal(r.ask("why", null, "a"), serial);
-  assert.notEqual(r.ask("why", null, "b"), serial);
+  const serial = r.ask("why", "a");
+  assert.equal(r.ask("why", "a"), serial);
+  assert.notEqual(r.ask("why", "b"), serial);
   r.late("why", "2");
-  assert.equal(r.ask("why", null, "b"), "3");
+  assert.equal(r.ask("why", "b"), "3");
 });
 
 test("a part of the page waits for its own answer, and for the map's", () => {
   const r = new Requests();
-  assert.equal(r.waits("why"), false);
+  assert.equal(r.waits("why"), "");
   const serial = r.ask("why");
-  assert.equal(r.waits("why"), true);
+  assert.equal(r.waits("why"), "why");
   r.late("why", serial);
-  assert.equal(r.waits("why"), false);
-  r.ask("main", asked);
-  assert.equal(r.waits("why"), true);
+  assert.equal(r.waits("why"), "");
+  r.ask("main");
+  assert.equal(r.waits("why"), "main");
+  assert.equal(r.waits("image"), ""); // which has nothing to do with it
 });
 
 test("an answer agrees with fields that say what it says they said", () => {
@@ -75,16 +75,43 @@ test("an answer agrees with fields that say what it says they said", () => {
 
 test("what was stopped does not come back", () => {
   const r = new Requests();
-  const serial = r.ask("main", asked);
-  r.cancel();
+  const serial = r.ask("main");
+  assert.equal(r.stop("main"), `main:${serial}`);
   assert.equal(r.stands(old, old), "fresh");
   assert.equal(r.late("main", serial), true);
+  assert.equal(r.halted, true); // and nothing follows it
+  r.ask("main");
+  assert.equal(r.halted, false);
+});
+
+test("how far it is is no answer yet", () => {
+  const r = new Requests();
+  const serial = r.ask("agreement");
+  const progress = { done: 1, of: 3, said: "1 of 3 methods" };
+  assert.equal(r.late("agreement", serial, progress), false);
+  assert.deepEqual([r.said.agreement, r.waits("agreement")], [progress, "agreement"]);
+  assert.equal(r.late("agreement", serial), false);
+  assert.deepEqual([r.said.agreement, r.waits("agreement")], [null, ""]);
+});
+
+test("what a link asked for is waited for until it is there, or was stopped", () => {
+  let now = 0;
+  const r = new Requests(() => now);
+  r.open("why");
+  now = 1200;
+  assert.deepEqual([r.waits("why"), r.waited("why")], ["why", 1]);
+  assert.equal(r.late("why", ""), false);
+  r.settle("why");
+  assert.equal(r.waits("why"), "");
+  r.open("why");
+  assert.equal(r.stop("why"), "why:0");
+  assert.equal(r.waits("why"), "");
+  assert.equal(r.late("why", ""), true);
 });
 
 test("an error leaves the fields asking for something else", () => {
   const r = new Requests();
-  r.late("main", r.ask("main", { ...old, model: "refused" }));
-  r.answered();
+  r.late("main", r.ask("main"));
   assert.equal(r.stands(old, { ...old, model: "refused" }), "stale");
 });
 

@@ -44,7 +44,11 @@ def test_the_joined_script_is_whole(tmp_path: Path) -> None:
     pytest.importorskip("gradio", reason="the extra [demo] is not installed")
     from ctxmix_hf.demo import parts
 
-    for name, made in (("widget", canvas.script()), ("page", parts.page_script())):
+    for name, made in (
+        ("widget", canvas.script()),
+        ("drawings", canvas.aloud()),
+        ("page", parts.page_script()),
+    ):
         (tmp_path / f"{name}.js").write_text(made)
         run("node", "--check", str(tmp_path / f"{name}.js"))
         assert not re.search(r"^(import|export) ", made, flags=re.MULTILINE)
@@ -54,7 +58,7 @@ def test_the_joined_script_is_whole(tmp_path: Path) -> None:
             r"^export (?:class|const|function) (\w+)", path.read_text(), re.M
         ):
             kinds = rf"^(?:class|const|function) {declared}\b"
-            assert re.search(kinds, canvas.script(), re.M), declared
+            assert re.search(kinds, canvas.script() + canvas.aloud(), re.M), declared
     assert len(canvas.script()) < 60_000
     version = re.search(r"version: (\d+)", (folder / "main.js").read_text())
     assert version and f"version >= {version.group(1)})" in canvas.script()

@@ -4,6 +4,7 @@ import { Comparison, SIDES } from "./compare.js";
 import { settings, type } from "./options.js";
 import { agrees, ASKED, Requests } from "./requests.js";
 import { tour } from "./tour.js";
+import { wait } from "./waits.js";
 
 const cm = window.ctxmix;
 const initial = new URLSearchParams(location.search); // what the link asked for
@@ -11,6 +12,7 @@ const widgets = {};
 const used = {}; // widgets that have shown something: the link's options are spent
 const last = {}; // by widget: the last payload
 const panels = {}; // by name: the place of the server's own HTML, and the fields it belongs to
+const places = {}; // by slot: where its picture stands
 const html = {}; // what belongs where; made, and escaped, by panels.py
 const requests = new Requests();
 const linked = initial.has("c.pin") ? initial.get("c.pin") : null;
@@ -96,10 +98,39 @@ space.view = () => {
 
 // ---- one state, one picture ----
 space.ask = (slot, ...fields) => {
-  const asked = Object.fromEntries(ASKED.map((key, k) => [key, String(fields[k] || "").trim()]));
-  const number = requests.ask(slot, asked, fields.length ? JSON.stringify(fields) : "");
+  const number = requests.ask(slot, fields.length ? JSON.stringify(fields) : "");
   refresh();
   return number;
+};
+
+/** Is this tab, which is open, to be filled again after the map? Not where the map was stopped. */
+space.follows = (tab, open) => open === tab && !requests.halted;
+
+/** Stop what this part of the page waits for, here and on the server. */
+function stop(slot) {
+  space.stopped = requests.stop(slot);
+  refresh();
+  const button = document.querySelector("#stop");
+  if (button) button.click();
+}
+
+/** Beside the picture of a slot: what it waits for, and how long it has. */
+function line(slot, waits) {
+  const host = places[slot];
+  const awaited = waits ? requests.waits(slot) : "";
+  const how = { after: requests.waited(awaited), progress: requests.said[awaited] };
+  if (host) wait(host, slot, awaited, how, stop);
+}
+
+/** The fields of a link: each is filled unless it was changed meanwhile, and none if what they are for was asked for. */
+space.fill = (told, ids) => {
+  const groups = Object.entries(JSON.parse(told || "{}"));
+  const open = groups.filter(([slot]) => !requests.serials[slot]).map(([, fields]) => fields);
+  const found = Object.assign({}, ...open);
+  return ids.map((id) => {
+    const [value, before] = found[id] || [];
+    return [null, before].includes(field(id)) ? value : undefined;
+  });
 };
 
 /** The map's request: its fields, and its number. */
@@ -193,7 +224,6 @@ function fades() {
   }
 }
 
-let waiting = false; // a link asked for another map than the page opens with
 /** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
 function stops() {
   for (const tab of document.querySelectorAll('#tabs [role="tab"]')) {
@@ -226,10 +256,6 @@ function refresh() {
   fades();
   const main = widgets.main;
   if (field("pair")) document.body.classList.add("ctxmix-pair");
-  const line = document.querySelector("#pending");
-  const seconds = requests.waited();
-  if (line) line.hidden = seconds < 1;
-  if (line && seconds >= 1) line.querySelector("span").textContent = `Computing, ${seconds} s`;
   Object.keys(html).forEach(fill); // a place may come later than what belongs there
   const now = fields();
   settings(space, now, "#method-options", "#options");
@@ -240,8 +266,9 @@ function refresh() {
   others();
   if (!main) return;
   partOf(main);
-  const stands = requests.stands(main.p.query, now, waiting);
+  const stands = requests.stands(main.p.query, now);
   main.stale(stands !== "fresh", stands === "pending");
+  line("main", stands === "pending");
   const beside = document.querySelector("#beside");
   if (beside) beside.classList.toggle("ctxmix-stale", stands !== "fresh");
 }
@@ -260,15 +287,19 @@ function others() {
     if (name === "main") continue;
     const slot = slotOf(name);
     const stale = !agrees(w.p.fields, field);
-    const waits = requests.waits(slot) && (stale || slot === "image"); // one upload is like the other
+    const waits = !!requests.waits(slot) && (stale || slot === "image"); // one upload is like the other
     w.stale(stale || waits, waits);
+    if (name === slot || name === "first") line(slot, waits);
   }
+  for (const slot of ["compare", "image", "precomputed"])
+    if (!widgets[slot === "compare" ? "first" : slot]) line(slot, requests.own(slot)); // nothing is there yet
   for (const [name, { host, fields: said }] of Object.entries(panels)) {
     const stale = !agrees(said, field);
-    const waits = requests.waits(name) && (stale || !host.firstChild);
+    const waits = !!requests.waits(name) && (stale || !host.firstChild);
     host.setAttribute("aria-busy", String(stale || waits));
     host.classList.toggle("ctxmix-stale", stale && !!host.firstChild);
     host.classList.toggle("ctxmix-pending", waits);
+    line(name, waits);
   }
 }
 
@@ -278,12 +309,6 @@ function click(e) {
     document.body.classList.add("ctxmix-pair");
     const box = document.querySelector("#pair textarea");
     if (box) box.focus();
-  }
-  if (at("#pending button")) {
-    requests.cancel();
-    refresh();
-    const stop = document.querySelector("#stop");
-    if (stop) stop.click();
   }
   if (at("#tour-button")) {
     const map = document.querySelector('#tabs [role="tab"]'); // the tour is on the map
@@ -313,6 +338,7 @@ const MESSAGES = {
   precomputed: "store-message",
 };
 space.show = (host, name, payload) => {
+  if (!SIDES.includes(name) || name === "first") places[slotOf(name)] = host;
   if (!payload) {
     if (!last[name]) host.textContent = "";
     return;
@@ -322,12 +348,9 @@ space.show = (host, name, payload) => {
     return;
   }
   place(MESSAGES[slotOf(name)], payload.error || "");
-  if (name === "main") {
-    requests.answered();
-    place("method-info", payload.info);
-  }
+  if (name === "main") place("method-info", payload.info);
   if (payload.error) {
-    if (name === "main") waiting = false;
+    requests.settle(slotOf(name));
     if (!host.firstChild && last[name]) mount(host, name, last[name]);
     refresh();
     return;
@@ -347,6 +370,7 @@ space.show = (host, name, payload) => {
     if (payload.serial) forget();
   }
   last[name] = payload;
+  requests.settle(slotOf(name));
   mount(host, name, payload);
   refresh();
 };
@@ -363,9 +387,13 @@ function forget() {
 /** A panel of the server's own HTML, with the request it belongs to. */
 space.panel = (host, name, value) => {
   panels[name] = { fields: null, ...panels[name], host };
-  if (!value || requests.late(name, value.serial)) return;
-  host.innerHTML = value.html || "";
-  panels[name].fields = value.fields;
+  places[name] = host;
+  if (!value || requests.late(name, value.serial, value.progress)) return;
+  if (!value.progress) {
+    requests.settle(name);
+    host.innerHTML = value.html || "";
+    panels[name].fields = value.fields;
+  }
   refresh();
 };
 
@@ -393,7 +421,7 @@ function mount(host, name, payload) {
   const early = name === "main" && !before && other;
   const fresh = !used[name] && !early;
   const side = SIDES.includes(name);
-  if (name === "main") waiting = early;
+  if (early) requests.open("main"); // the server is at it
   const state = fresh ? fromLink(name, initial, cm.DEFAULTS) : before ? kept(before, payload) : {};
   if (side) delete state.pin;
   const changed = (now) => (side ? comparison.follow(name, now) : write(name, payload, now));
@@ -412,6 +440,15 @@ space.agree = () => {
   return target;
 };
 
+const OPENED = {
+  why: ["why"],
+  embeddings: ["similarity", "ranking"],
+  compare: ["compare", ...(initial.get("agree") ? ["agreement"] : [])],
+  image: ["image"],
+  precomputed: ["precomputed"],
+};
+for (const slot of OPENED[initial.get("tab")] || []) requests.open(slot);
+if (initial.get("scores")) requests.open("scores-panel");
 if (initial.get("embed") === "1") document.body.classList.add("ctxmix-embed");
 window.ctxmixSpace = space;
 document.addEventListener("input", refresh, true);

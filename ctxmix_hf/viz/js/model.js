@@ -85,7 +85,11 @@ export class Model {
 
   /** One head of a layer, within that layer. */
   head(s, layer, head) {
-    return this.joined(s, this.byHead[layer * this.heads + head]);
+    return this.joined(s, this.rawHead(layer, head));
+  }
+
+  rawHead(layer, head) {
+    return this.byHead[layer * this.heads + head];
   }
 
   /** Tokens to words: sources summed, targets averaged; hiding changes no value. */

@@ -2,7 +2,7 @@
 import { hue, inkOn, inks, isDark, MAPS, palette, shade, veiled } from "./colours.js";
 import { controls, make } from "./controls.js";
 import { caption, draw, pathsOf, sameEdge, short, shortened } from "./draw.js";
-import { phrases, reach } from "./finding.js";
+import { headPhrases, phrases, reach } from "./finding.js";
 import { cellAt, column, plan, rightToLeft, seen, shownRow } from "./layout.js";
 import { DEFAULTS, Model } from "./model.js";
 import { extreme, number } from "./numbers.js";
@@ -440,9 +440,8 @@ export class Widget {
     return this.within() ? `within layer ${this.s.layer}` : `layer ${this.s.layer}, from the input`;
   }
 
-  /** Everything the chosen rows took, hidden tokens included. */
-  whole() {
-    const raw = this.model.raw(this.scope(), this.model.place(this.s.layer));
+  /** Everything the chosen rows took, hidden tokens included: in the layer, or in one of its heads. */
+  whole(raw = this.model.raw(this.scope(), this.model.place(this.s.layer))) {
     const n = this.model.n;
     let sum = 0;
     for (const i of this.rows()) {
@@ -469,6 +468,12 @@ export class Widget {
     };
     const means = [p.name || p.method, reach(span)].filter(Boolean).join(", ");
     const targets = chosen.map((i) => names[i]);
+    if (s.view === "heads") {
+      const heads = Array.from({ length: m.heads }, (_, h) => m.rawHead(m.place(s.layer), h));
+      const rows = heads.map((raw) => m.sum(m.joined(plain, raw), chosen, this.groups.length));
+      const wholes = heads.map((raw) => this.whole(raw));
+      return headPhrases({ names, rows, wholes, own: chosen, targets, means });
+    }
     const even = s.even ? m.even(s, 1) : null;
     return phrases({
       names,
