@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Other people's packages (captum, quantus, shap, spaCy, polars, bertviz, inseq, HanTa, JupyterLab) in a venv of their own, so that
-# what they pin does not decide what everything else is tested with. Nothing may be skipped here.
+# Other people's packages (captum, quantus, shap, spaCy, polars, bertviz, inseq, HanTa, JupyterLab) in a venv of their own,
+# so that what they pin does not decide what everything else is tested with. Nothing may be skipped here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv-interop
