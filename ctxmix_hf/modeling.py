@@ -114,7 +114,11 @@ class MapsOfCall:
     """
 
     def begin(
-        self, methods: Specs, options: dict[str, Any], whole: bool = False
+        self,
+        methods: Specs,
+        options: dict[str, Any],
+        whole: bool = False,
+        depth: int | None = None,
     ) -> LayerMaps | LayerRows | LayerTops | RecordMaps:
         recipes, wanted = resolve(methods), Wanted.asked(options)
         few = all(r.method.defers and not r.method.by_rows for r in recipes.values())
@@ -129,7 +133,7 @@ class MapsOfCall:
             return from_record
         budget = Budget.of(options.get("max_memory"))
         if wanted is None:
-            return LayerMaps(recipes, budget)
+            return LayerMaps(recipes, budget, depth)
         if wanted.top_k is not None:
             rolls = all(recipe.aggregation == "rollout" for recipe in recipes.values())
             return LayerTops(recipes, budget, wanted) if rolls else from_record

@@ -235,17 +235,61 @@ def _recipe(spec: Spec) -> Recipe:
     )
 
 
+class Gathered:
+    """The maps `[B, T, T]` of one layer after the other. Where `expected` says how many will come, they are written
+    where they will stand: large maps beside their stack would take the memory twice.
+    """
+
+    def __init__(self, expected: int | None) -> None:
+        self.expected = expected
+        self.each: list[Tensor] = []
+        self.together: Tensor | None = None  # [B, L, T, T], whose layers `each` are
+
+    def add(self, made: Tensor) -> None:
+        place, room = len(self.each), self.together
+        if not self.each and self.expected and made.nbytes >= TOGETHER and not made.requires_grad:
+            room = made.new_empty(len(made), self.expected, *made.shape[1:])
+            self.together = room
+        if room is not None:
+            fits = place < room.shape[1] and made.shape == room[:, 0].shape
+            if fits and made.dtype == room.dtype:
+                room[:, place] = made
+                made = room[:, place]
+            else:
+                self.together = None
+        self.each.append(made)
+
+    def stacked(self, places: Sequence[int] | None) -> Tensor:
+        """`[B, L, T, T]`, of all or of some."""
+        count = len(self.each)
+        picked = range(count) if places is None else [place for place in places if place < count]
+        whole = self.together
+        if whole is not None and whole.shape[1] == count and list(picked) == list(range(count)):
+            return whole
+        return torch.stack([self.each[place] for place in picked], dim=1)
+
+
+TOGETHER = 2**20  # bytes of a layer's maps from which they are written where they will stand
+
+
 class LayerMaps:
     """The maps of layer methods, gathered layer by layer: what methods share is computed once and then forgotten."""
 
     streams = True
 
-    def __init__(self, recipes: dict[str, Recipe], budget: Budget) -> None:
+    def __init__(
+        self, recipes: dict[str, Recipe], budget: Budget, depth: int | None = None
+    ) -> None:
         self.recipes, self.budget = recipes, budget
         self.reads = reads_of(recipes)
-        self.maps: dict[str, list[Tensor]] = {key: [] for key in recipes}
-        self.heads: dict[str, list[Tensor]] = {key: [] for key in recipes}
-        self.notes: dict[str, dict[str, list[Tensor]]] = {key: {} for key in recipes}
+        methods = [
+            recipe.method for recipe in recipes.values()
+        ]  # of several recipes one may be the same
+        self.maps: dict[AbstractMethod, Gathered] = {method: Gathered(depth) for method in methods}
+        self.heads: dict[AbstractMethod, list[Tensor]] = {method: [] for method in methods}
+        self.notes: dict[AbstractMethod, dict[str, list[Tensor]]] = {
+            method: {} for method in methods
+        }
 
     def add(self, layer: LayerRecord, layers: int = 1) -> None:
         """A layer, or several of one shape as one batch."""
@@ -253,49 +297,48 @@ class LayerMaps:
         by_rows = all(recipe.method.by_rows for recipe in self.recipes.values())
         if layer.deferred is not None and by_rows:
             made, notes = whole_from_rows(layer, self.recipes, self.budget)
-            for key, recipe in self.recipes.items():
-                self.maps[key].append(made[recipe.method])
-                for note, (share, whole) in notes[recipe.method].items():
+            for method in self.maps:
+                self.maps[method].add(made.pop(method))
+                for note, (share, whole) in notes[method].items():
                     value = share / whole.clamp(min=1e-30)
-                    self.notes[key].setdefault(note, []).append(value)
+                    self.notes[method].setdefault(note, []).append(value)
             layer.release()
             return
-        for key, recipe in self.recipes.items():
-            method, budget = recipe.method, self.budget
+        for method in self.maps:
             assert isinstance(method, LayerMethod)
-            self.maps[key] += layer_map_of(layer, method, budget).chunk(layers)
-            for note, value in method.layer_notes(layer, budget).items():
-                self.notes[key].setdefault(note, []).extend(value.chunk(layers))
-            per_head = method.head_maps(layer, budget)
+            for one in layer_map_of(layer, method, self.budget).chunk(layers):
+                self.maps[method].add(one)
+            for note, value in method.layer_notes(layer, self.budget).items():
+                self.notes[method].setdefault(note, []).extend(value.chunk(layers))
+            per_head = method.head_maps(layer, self.budget)
             if per_head is not None:
-                self.heads[key] += per_head.chunk(layers)
+                self.heads[method] += per_head.chunk(layers)
         layer.release()
 
     def finish(
         self, record: ModelRecord, places: Sequence[int] | None = None, output: Any = None
     ) -> dict[str, ContextMixingMap]:
         """The maps of a record's layers; `places` are theirs among those that were added (one tower of several)."""
-        stacked: dict[
-            tuple[int, ...], Tensor
-        ] = {}  # methods that share their maps share the stack too
+        stacked: dict[AbstractMethod, Tensor] = {}
         made = {}
         pick = lambda items: (
             items if places is None else [items[place] for place in places if place < len(items)]
         )
         for key, recipe in self.recipes.items():
             check_not_refused(record, recipe)
-            layers, heads = pick(self.maps[key]), pick(self.heads[key])
-            same = tuple(map(id, layers))
-            if same not in stacked:
-                stacked[same] = torch.stack(layers, dim=1)
+            method = recipe.method
+            if method not in stacked:
+                stacked[method] = self.maps[method].stacked(places)
+            heads = pick(self.heads[method])
             notes = {
-                note: torch.stack(pick(values), dim=1) for note, values in self.notes[key].items()
+                note: torch.stack(pick(values), dim=1)
+                for note, values in self.notes[method].items()
             }
             made[key] = _as_map(
                 record,
                 key,
                 recipe,
-                stacked[same],
+                stacked[method],
                 torch.stack(heads, dim=1) if heads else None,
                 None,
                 notes,
@@ -771,6 +814,7 @@ def compute_maps(
     gathered = LayerMaps(
         {key: recipe for key, recipe in recipes.items() if isinstance(recipe.method, LayerMethod)},
         budget,
+        len(record),
     )
     for layer in record:
         gathered.add(layer)

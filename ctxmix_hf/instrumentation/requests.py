@@ -74,8 +74,10 @@ class Maps(Protocol):
 class MapMaker(Protocol):
     """How maps are made; given by the layer above (modeling), so that imports point down."""
 
-    def begin(self, methods: Any, options: dict[str, Any], whole: bool) -> Maps:
-        """`whole`: the record is kept anyway, so nothing is gained by streaming."""
+    def begin(self, methods: Any, options: dict[str, Any], whole: bool, depth: int | None) -> Maps:
+        """`whole`: the record is kept anyway, so nothing is gained by streaming; `depth` layers are
+        expected.
+        """
         ...
 
     def check(
@@ -138,7 +140,9 @@ class RecordedCall:
         if not request.methods:
             return Recorder(self.owner, batches, mask, keep_graph), None
         whole = request.decomposition or keep_graph
-        maps = self.maker.begin(request.methods, request.options, whole)
+        depth = getattr(base.config, "num_hidden_layers", None)
+        depth = depth if isinstance(depth, int) else None
+        maps = self.maker.begin(request.methods, request.options, whole, depth)
         defer_from = DEFER_FROM if maps.reads.rows else None
         if known is not None and maps.streams and maps.reads.attention_alone:
             return AttentionListener(self.owner, known, batches, mask, maps, defer_from), maps
