@@ -224,11 +224,16 @@ function fades() {
   }
 }
 
+const middle = (e) => e.getBoundingClientRect().left + e.getBoundingClientRect().width / 2;
+
 /** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
 function stops() {
   for (const tab of document.querySelectorAll('#tabs [role="tab"]')) {
     const at = tab.getAttribute("aria-selected") === "true" ? 0 : -1;
-    if (tab.tabIndex !== at) tab.tabIndex = at;
+    if (tab.tabIndex === at) continue;
+    tab.tabIndex = at;
+    const list = tab.closest('[role="tablist"]'); // on a phone it scrolls: the open one is in sight
+    if (at === 0) list.scrollLeft += middle(tab) - middle(list);
   }
   const code = document.querySelector("#snippet .cm-scroller"); // it scrolls, so keys must reach it
   if (code && code.tabIndex !== 0) code.tabIndex = 0;
