@@ -103,6 +103,16 @@ space.ask = (slot, ...fields) => {
   return number;
 };
 
+/** Files of the view are asked for, and are there. */
+space.prepare = () => {
+  space.ask("files");
+  return space.asked();
+};
+space.prepared = () => {
+  requests.overtake("files");
+  refresh();
+};
+
 /** Is this tab, which is open, to be filled again after the map? Not where the map was stopped. */
 space.follows = (tab, open) => open === tab && !requests.halted;
 
@@ -269,6 +279,8 @@ function refresh() {
     settings(space, other, "#other-method-options", "#other-options");
   else clear("#other-method-options");
   others();
+  places.files = document.querySelector("#files-button");
+  line("files", requests.own("files"));
   if (!main) return;
   partOf(main);
   const stands = requests.stands(main.p.query, now);
