@@ -258,8 +258,10 @@ def files(
         tidy()
         folder = tempfile.mkdtemp(prefix=FOLDERS)
         asked = _asked(address, default or {})
-        made = gate.run(downloads.write, folder, asked, _view(view), image)
+        made = gate.latest("files", downloads.write, folder, asked, _view(view), image)
         return gr.update(value=made, visible=True), ""
+    except gate.Overtaken:
+        return gr.skip(), ""
     except cm.CtxmixError as error:
         return gr.skip(), panels.message(str(error))
 
@@ -324,7 +326,7 @@ def share_tab(top: dict[str, Any], private: dict[str, Any]) -> dict[str, Any]:
         lambda address, view, image: files(address, view, image, default),
         [link, top["serial"], top["image"]],
         [made, message],
-        js="(link, view, image) => [window.ctxmixSpace.asked(), window.ctxmixSpace.view(), image]",
+        js="(link, view, image) => [window.ctxmixSpace.prepare(), window.ctxmixSpace.view(), image]",
         **private,
-    )
+    ).then(None, None, None, js="() => window.ctxmixSpace.prepared()", **private)
     return {"share_tab": tab}

@@ -178,6 +178,17 @@ def test_a_row_of_tabs_that_goes_on_says_so(visit: Any) -> None:
     page.page.wait_for_selector('#tabs [role="tablist"].ctxmix-more')
     page.page.get_by_role("tab", name="Share & code").click()
     page.page.wait_for_selector('#tabs [role="tablist"].ctxmix-before')
+    for name in (
+        "Compare",
+        "Map",
+        "Share & code",
+    ):  # the open one is in sight, however it was opened
+        tab = page.page.get_by_role("tab", name=name, exact=True)
+        tab.evaluate("tab => tab.click()")
+        page.page.wait_for_selector(f'[role=tab][aria-selected=true] >> text="{name}"')
+        page.page.wait_for_timeout(400)
+        box = tab.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 391, (name, box)
     wide = visit()
     assert wide.page.locator(".ctxmix-more").count() == 0
 

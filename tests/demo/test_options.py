@@ -112,7 +112,16 @@ def test_settings_are_reachable_and_in_the_link(visit: Any, box: Any) -> None:
     made = cm.explain(box[0], KEYS, cm.method("attention", per_head=True), tokenizer=box[1])
     value = again.js("w.model.byHead[2 * 8 + 5][3 * w.model.n + 1]")
     assert value == pytest.approx(made.heads[0, 2, 5, 3, 1].item(), abs=2e-3)
-    assert "within layer 6" in again.page.text_content("#map-main .cmx-finding")
+    words = made.tokens[0].shown()  # every word of the opening example is one piece
+    at = words.index("[MASK]")
+    rows = made.heads[0, -1, :, at].clone()
+    rows[:, at] = 0
+    head, source = divmod(int(rows.argmax()), len(words))
+    finding = again.page.text_content("#map-main .cmx-finding")
+    share = round(100 * float(rows[head, source]))
+    assert finding.startswith(f"In head {head} [MASK] took {share} % from {words[source]}")
+    assert "of eight heads take most from it" in finding or "no other head takes" in finding
+    assert "within layer 6" in finding
     place = again.js("[w.geometry.tiles[0].x + 5, w.geometry.tiles[0].y + 5]")
     again.page.hover("#map-main canvas", position=dict(zip("xy", place, strict=True)))
     assert again.page.text_content("#map-main .cmx-readout").startswith("head 0: ")

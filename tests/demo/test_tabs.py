@@ -41,6 +41,7 @@ def test_two_methods_side_by_side(opened: Any, box: Any) -> None:
     page.page.click("#agreement-button")
     page.page.wait_for_selector("#agreement table")
     assert page.page.locator("#agreement tr").count() > 10
+    assert "agrees most with the others" in page.page.text_content("#agreement .ctxmix-finding")
     page.shot("compare")
 
 

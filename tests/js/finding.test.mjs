@@ -58,6 +58,7 @@ test("the first source is set against a word with content, where there is one", 
   assert.match(said({ names, row, own: [5] }), /from books, three times as much as from old;/);
   const none = said({ names: ["keys", "the", "."], row: [0.4, 0.2, 0.4], own: [2] });
   assert.match(none, /40 % from keys, twice as much as from the;/); // else against what comes next
+  assert.match(said({ names: [".", "keys", "[MASK]"] }), /took 23 % from “.”, twice as much/);
   const zero = said({ names: ["keys", "the", "cat", "."], row: [0.4, 0.2, 0, 0.4], own: [3] });
   assert.match(zero, /from the;/);
   const kinds = { Keys: true, The: false, "[MASK]": false, "</s>": false, ",": false, 42: true };

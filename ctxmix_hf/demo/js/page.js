@@ -103,6 +103,16 @@ space.ask = (slot, ...fields) => {
   return number;
 };
 
+/** Files of the view are asked for, and are there. */
+space.prepare = () => {
+  space.ask("files");
+  return space.asked();
+};
+space.prepared = () => {
+  requests.overtake("files");
+  refresh();
+};
+
 /** Is this tab, which is open, to be filled again after the map? Not where the map was stopped. */
 space.follows = (tab, open) => open === tab && !requests.halted;
 
@@ -224,11 +234,16 @@ function fades() {
   }
 }
 
+const middle = (e) => e.getBoundingClientRect().left + e.getBoundingClientRect().width / 2;
+
 /** One stop for Tab in the list of tabs, arrows within, as lists of tabs have it; Enter does what Show does. */
 function stops() {
   for (const tab of document.querySelectorAll('#tabs [role="tab"]')) {
     const at = tab.getAttribute("aria-selected") === "true" ? 0 : -1;
-    if (tab.tabIndex !== at) tab.tabIndex = at;
+    if (tab.tabIndex === at) continue;
+    tab.tabIndex = at;
+    const list = tab.closest('[role="tablist"]'); // on a phone it scrolls: the open one is in sight
+    if (at === 0) list.scrollLeft += middle(tab) - middle(list);
   }
   const code = document.querySelector("#snippet .cm-scroller"); // it scrolls, so keys must reach it
   if (code && code.tabIndex !== 0) code.tabIndex = 0;
@@ -264,6 +279,8 @@ function refresh() {
     settings(space, other, "#other-method-options", "#other-options");
   else clear("#other-method-options");
   others();
+  places.files = document.querySelector("#files-button");
+  line("files", requests.own("files"));
   if (!main) return;
   partOf(main);
   const stands = requests.stands(main.p.query, now);

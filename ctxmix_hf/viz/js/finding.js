@@ -72,7 +72,7 @@ export function reach({ within, layer, first, last }) {
 }
 
 /** Parts of a sentence: prose as strings, tokens as { word }. */
-const token = (word) => ({ word });
+const token = (word) => ({ word: /\p{L}|\p{N}/u.test(word) ? word : `“${word}”` }); // a full stop is seen
 const tell = (prose, ...values) =>
   prose.flatMap((text, k) => [text, k < values.length ? values[k] : ""]).flat(3);
 const between = (parts, mark) => parts.flatMap((part, k) => (k ? [mark, part] : [part]));
