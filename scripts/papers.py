@@ -119,8 +119,7 @@ def tuned() -> dict[tuple[str, str], str]:
         said[name, "blimp"] = (
             f"The model is `{made['model']}`; {part} tuned by `tune` on {made['learned']:,} sentences of BLiMP. On the "
             f"{made['held_out']:,} held-out ones it prefers the right word in {last['mean']:.3f} [{last['low']:.3f}, "
-            f"{last['high']:.3f}], before in {first['mean']:.3f}. For want of time fewer are asked about here than of "
-            "the bundled model."
+            f"{last['high']:.3f}], before in {first['mean']:.3f}."
         )
     return said
 
