@@ -36,9 +36,10 @@ def written(
     left_out: Mapping[str, str] | None = None,
     why: Mapping[tuple[str, str], str] | None = None,
     of_model: Mapping[tuple[str, str], str] | None = None,
+    fewer: Mapping[str, str] | None = None,
 ) -> str:
     """The page of these entries, as Markdown; `why` (by paper and item) is said where an item does not agree,
-    `of_model` (by model and corpus) wherever the model is asked about the corpus."""
+    `of_model` (by model and corpus) wherever the model is asked about the corpus, `left_out` and `fewer` at the end."""
     lines = [HEAD, summary(entries)]
     for paper, title in TITLES.items():
         of_paper = [e for e in entries if e["paper"] == paper]
@@ -46,18 +47,19 @@ def written(
             continue
         lines.append(f"## {title}\n")
         for number in dict.fromkeys(e["item"] for e in of_paper):
-            some = [e for e in of_paper if e["item"] == number]
-            for data in dict.fromkeys(_item(e).about for e in some):
+            named = [e for e in of_paper if e["item"] == number]
+            for data in dict.fromkeys(_item(e).about for e in named):
                 lines.append(f"### {number}: {data}\n")
-                told = [e for e in some if _item(e).about == data]
+                told = [e for e in named if _item(e).about == data]
                 if _item(told[0]).difference:
                     lines.append(f"{_item(told[0]).difference}\n")
                 for entry in told:
                     lines.append(section(entry, why, of_model))
-    if left_out:
-        lines.append("## Left out\n")
-        lines += [f"- {name}: {why}" for name, why in left_out.items()]
-        lines.append("")
+    for title, some in (("Left out", left_out), ("Fewer than in the papers", fewer)):
+        if some:
+            lines.append(f"## {title}\n")
+            lines += [f"- {name}: {reason}" for name, reason in some.items()]
+            lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
