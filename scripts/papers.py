@@ -28,6 +28,10 @@ REASONS = {
         "Table 3": "the paper's own twelve numbers lie between 0.08 and 0.14, closer together than our intervals are "
         "wide, so that there is hardly an order to be found again.",
     },
+    "brunner2020": {
+        "Figure 2a": "a learned map identifies every token of the bundled model after every layer, so that nothing is left "
+        "to fall.",
+    },
     "ferrando2022": {
         "Table 2": "the bundled model does not know these sentences (above), so there is little to be faithful to: "
         "MiniLM, which knows 95 % of the verbs, has the paper's order. It is not only the sentences whose verb it gets "
