@@ -29,8 +29,8 @@ REASONS = {
         "wide, so that there is hardly an order to be found again.",
     },
     "brunner2020": {
-        "Figure 2a": "a learned map identifies every token of the bundled model after every layer, so that nothing is left "
-        "to fall.",
+        "Figure 2a": "a learned map identifies every token of the bundled model after every layer, so that nothing "
+        "is left to fall.",
     },
     "ferrando2022": {
         "Table 2": "the bundled model does not know these sentences (above), so there is little to be faithful to: "
