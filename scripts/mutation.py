@@ -177,13 +177,13 @@ MUTATIONS = [
     Mutation(
         "layers off by one",
         "recipes.py",
-        "stacked[same] = torch.stack(layers, dim=1)",
-        "stacked[same] = torch.stack([*layers[1:], layers[0]], dim=1)",
+        "stacked[method] = self.maps[method].stacked(places)",
+        "stacked[method] = self.maps[method].stacked(places).roll(-1, dims=1)",
     ),
     Mutation(
         "norms of sums: heads side by side",
         "algebra/gram.py",
-        "squared = forms[..., 0, :] * weights[..., None, 0, :]",
+        "squared = torch.mul(each, weights[:, None], out=None if forms.requires_grad else each).sum(-2)",
         "squared = forms[..., heads, :].square()",
     ),
     Mutation(

@@ -348,6 +348,7 @@ READERS = {
             "ranks": "function spearman",
             "requests": "class Requests",
             "tour": "function tour",
+            "waits": "function wait",
         }.items()
     },
     "demo/page.css": "from ctxmix_hf.demo import parts; assert parts.asset('page.css') in parts.assets({}).value",
@@ -408,6 +409,10 @@ READERS = {
             "pens": "class SvgPen",
             "widget": "class Widget",
         }.items()
+    },
+    **{
+        f"viz/js/{name}.js": f"from ctxmix_hf.viz import canvas; assert {word!r} in canvas.aloud()"
+        for name, word in {"alone": "marked();", "marks": "function marked"}.items()
     },
     "models/agreement/heldout.json": "import json; json.loads((home / 'models/agreement/heldout.json').read_text())",
     "models/agreement/README.md": "-",
