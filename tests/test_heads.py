@@ -497,3 +497,30 @@ def test_ctc_is_asked_for_a_frame(tmp_path: Path) -> None:
     assert row.scores.shape[1] == model(**inputs).logits.shape[1] and float(
         row.scores.sum()
     ) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("baseline", ["mask", "zero"])
+def test_integrated_gradients_run_the_model_no_more_than_they_must(masked, baseline: str) -> None:
+    """The call itself, the masked sentence's states, one chunk of steps, and the score at the start."""
+    model, asked = masked, {"class_index": 7, "steps": 2, "baseline": baseline}
+    ask = lambda: cm.attribute(model, "the [MASK] is", "integrated_gradients", **asked)
+    first = ask()  # proves the layers, which takes runs of its own
+    runs: list[int] = []
+    counted = model.get_input_embeddings().register_forward_hook(
+        lambda module, args, output: runs.append(len(output))
+    )
+    try:
+        again = ask()
+    finally:
+        counted.remove()
+    assert torch.equal(first.scores, again.scores)
+    assert runs == ([1, 1, 2, 1] if baseline == "mask" else [1, 2, 1])
+
+
+def test_states_of_a_baseline_are_those_of_a_recorded_call(masked) -> None:
+    model, inputs = masked, small.wordpiece()("the [MASK] is", return_tensors="pt")
+    other = {**inputs, "input_ids": inputs["input_ids"].flip(1)}
+    states = lambda x: model(**x, output_decomposition=True).decomposition
+    replay, wanted = states(inputs).replay, states(other).hidden_states
+    for layer, state in enumerate(wanted):
+        assert torch.equal(replay.hidden_of(other["input_ids"], layer), state)

@@ -56,10 +56,8 @@ def test_the_canvas_says_what_it_shows(visit: Any) -> None:
     page.errors.clear()  # gradio's own stream complains when its page is left
 
 
-def test_a_slow_map_does_not_overwrite_the_example_clicked_after_it(visit: Any) -> None:
-    """The first request is held back on its way, so that its answer is the last to come."""
-    page = visit()
-    idle(page, KEYS)
+def first_held_back(page: Any) -> list[Any]:
+    """Where the next request waits until it is let go; those after it pass."""
     held: list[Any] = []
 
     def hold(route: Any) -> None:
@@ -69,6 +67,14 @@ def test_a_slow_map_does_not_overwrite_the_example_clicked_after_it(visit: Any) 
             held.append(route)
 
     page.page.route("**/queue/join*", hold)
+    return held
+
+
+def test_a_slow_map_does_not_overwrite_the_example_clicked_after_it(visit: Any) -> None:
+    """The first request is held back on its way, so that its answer is the last to come."""
+    page = visit()
+    idle(page, KEYS)
+    held = first_held_back(page)
     page.ask(NEW)
     page.page.wait_for_selector("#map-main .cmx-pending")
     page.page.get_by_role("button", name="Anaphora").click()
@@ -88,15 +94,7 @@ def test_what_was_typed_after_an_example_was_clicked_stays(visit: Any) -> None:
     """The example's request reaches the server last: it stops what was asked before it, not after it."""
     page = visit()
     idle(page, KEYS)
-    held: list[Any] = []
-
-    def hold(route: Any) -> None:
-        if held:
-            route.continue_()
-        else:
-            held.append(route)
-
-    page.page.route("**/queue/join*", hold)
+    held = first_held_back(page)
     page.page.get_by_role("button", name="Anaphora").click()
     page.page.wait_for_function("document.querySelector('#text textarea').value.includes('girls')")
     text = "The boys like the girl and the old teacher . " * 11

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import (
     BertConfig,
+    BertForSequenceClassification,
     BertModel,
     LlamaConfig,
     LlamaModel,
@@ -19,7 +20,7 @@ from transformers import (
 )
 
 import ctxmix_hf as cm
-from ctxmix_hf.errors import InputError
+from ctxmix_hf.errors import InputError, RecordError
 from ctxmix_hf.instrumentation import listener
 from ctxmix_hf.instrumentation.session import ApproximateWarning, instrumentation_of
 from ctxmix_hf.instrumentation.trace import Trace
@@ -205,6 +206,25 @@ def test_another_program_is_looked_at_again(model, change) -> None:
     for methods in (["attention_rollout"], ["attention_rollout", "globenc"]):
         again = rollout(model, methods).meta["approximate"]
         assert again == first, "what a proof said is said of every later call"
+
+
+def test_train_mode_is_refused_also_where_everything_is_proved(model) -> None:
+    rollout(model)
+    model.encoder.layer[1].attention.train()
+    with pytest.raises(RecordError, match=r"encoder\.layer\.1\.attention.*train mode"):
+        rollout(model)
+    model.eval()
+    rollout(model)
+
+
+def test_train_mode_of_a_head_is_refused(model) -> None:
+    """Outside what was proved: the encoder."""
+    config = BertConfig(**{**model.config.to_dict(), "num_labels": 3})
+    whole = cm.instrument(BertForSequenceClassification(config).eval())
+    rollout(whole)
+    whole.dropout.train()
+    with pytest.raises(RecordError, match=r"dropout.*train mode"):
+        rollout(whole)
 
 
 def test_another_forward_of_a_module_is_looked_at_again(model, heard) -> None:
