@@ -218,7 +218,7 @@ def test_train_mode_is_refused_also_where_everything_is_proved(model) -> None:
 
 
 def test_train_mode_of_a_head_is_refused(model) -> None:
-    """Outside what was proved: the encoder."""
+    """Beside the layers, where nothing was proved."""
     config = BertConfig(**{**model.config.to_dict(), "num_labels": 3})
     whole = cm.instrument(BertForSequenceClassification(config).eval())
     rollout(whole)
